@@ -10,9 +10,7 @@ import (
 
 // Each write of the account API can be repeated with its Idempotency-Key: it takes effect once (contract, section 6).
 func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	member := ws.Member(t, harness.ReadProgrammes)
 	tenant := "/v1/account/tenants/" + ws.Workspace.ID
 	api := p.As(ws.Token)

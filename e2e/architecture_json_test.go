@@ -50,9 +50,7 @@ func TestArchitecture_OnlyWebEncodesJSON(t *testing.T) {
 func encodesJSON(t *testing.T, path string) (found bool) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ast.Inspect(parsed, func(node ast.Node) bool {
 		if selector, ok := node.(*ast.SelectorExpr); ok {
 			if from, ok := selector.X.(*ast.Ident); ok && from.Name == "json" {

@@ -61,9 +61,7 @@ func TestArchitecture_ContributingListsPackages(t *testing.T) {
 		}
 	}
 	content, err := os.ReadFile(contributing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !packageTable.Match(content) {
 		t.Fatal("CONTRIBUTING has no place for the packages")
 	}
@@ -74,9 +72,7 @@ func TestArchitecture_ContributingListsPackages(t *testing.T) {
 	if os.Getenv("ALMONER_WRITE_PACKAGES") == "" {
 		t.Fatal("CONTRIBUTING lists other packages; ALMONER_WRITE_PACKAGES=1 writes the list")
 	}
-	if err := os.WriteFile(contributing, want, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(contributing, want, 0o644))
 }
 
 var packageName = regexp.MustCompile(`^(Package|Command) \S+ |\.$`)

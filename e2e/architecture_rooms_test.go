@@ -41,15 +41,10 @@ func rooms() map[string][]string {
 		"github.com/klauspost/compress": {"shared/net/web"},
 		"code.dny.dev/ssrf":             {"shared/net/publicnet"},
 		"golang.org/x/time":             {"resourceapi/internal/gate"},
-		"golang.org/x/net/idna": {
-			"shared/net/publicnet", "shared/contract/spelling", "shared/contract/displayname",
-		},
-		"golang.org/x/text":            {"shared/contract/spelling"},
-		"github.com/standard-webhooks": {"resourceapi/internal/delivery"},
-		"golang.org/x/net/html": {
-			"authserver/internal/testing/browsertest",
-			"authserver/internal/doctor",
-		},
+		"golang.org/x/net/idna":         {"shared/net/publicnet", "shared/contract/spelling", "shared/contract/displayname"},
+		"golang.org/x/text":             {"shared/contract/spelling"},
+		"github.com/standard-webhooks":  {"resourceapi/internal/delivery"},
+		"golang.org/x/net/html":         {"authserver/internal/testing/browsertest", "authserver/internal/doctor"},
 		"github.com/go-json-experiment/json": {
 			"authserver/internal/endpoint/protocol/token", "authserver/internal/oauth/clientmetadata",
 			"shared/contract/accesstoken", "shared/rest",
@@ -68,26 +63,22 @@ func rooms() map[string][]string {
 		"github.com/goccy/go-yaml": {
 			"shared/contract/openapi", "authserver/internal/admin", "resourceapi/internal/app",
 		},
-		"github.com/yuin/goldmark":         {"resourceapi/internal/endpoint/apidoc"},
-		"github.com/IBM/pgxpoolprometheus": {"shared/server"},
-		"github.com/prometheus/client_golang": {
-			"shared/server", "*/internal/app",
-		},
-		"github.com/go-logr/logr":          {"shared/server"},
-		"go.opentelemetry.io/otel":         {"shared/server", "shared/net/web"}, // web uses only the ids
-		"go.opentelemetry.io/contrib":      {"shared/server"},
-		"go.opentelemetry.io/proto/otlp":   {"e2e/harness"},
-		"google.golang.org/protobuf/proto": {"e2e/harness"},
-		"github.com/exaring/otelpgx":       {"shared/server"},
+		"github.com/yuin/goldmark":            {"resourceapi/internal/endpoint/apidoc"},
+		"github.com/IBM/pgxpoolprometheus":    {"shared/server"},
+		"github.com/prometheus/client_golang": {"shared/server", "*/internal/app"},
+		"github.com/go-logr/logr":             {"shared/server"},
+		"go.opentelemetry.io/otel":            {"shared/server", "shared/net/web"}, // web uses only the ids
+		"go.opentelemetry.io/contrib":         {"shared/server"},
+		"go.opentelemetry.io/proto/otlp":      {"e2e/harness"},
+		"google.golang.org/protobuf/proto":    {"e2e/harness"},
+		"github.com/exaring/otelpgx":          {"shared/server"},
 		"github.com/PuerkitoBio/goquery": {
 			"authserver/internal/doctor", "authserver/internal/testing/browsertest", "e2e/...",
 		},
 		"github.com/chromedp":             {"e2e/..."},
 		"pgregory.net/rapid":              {"e2e/..."},
 		"github.com/modelcontextprotocol": {"resourceapi/internal/endpoint/mcp", "e2e/..."},
-		"github.com/google/uuid": {
-			"authserver/...", "resourceapi/...", "shared/...", "deploy/...", "e2e/...",
-		},
+		"github.com/google/uuid":          {"authserver/...", "resourceapi/...", "shared/...", "deploy/...", "e2e/..."},
 	}
 }
 

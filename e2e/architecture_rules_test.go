@@ -207,11 +207,7 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 		"authserver/internal/signin/session": {"authserver/internal/oauth/grant"},
 		"authserver/internal/oauth/keyring":  {"authserver/internal/signin/session"},
 		"shared/client":                      {"shared/crypt/credential"},
-		"shared/net/web": {
-			"authserver/internal/app",
-			"github.com/gorilla/mux",
-			"github.com/nobody/knows",
-		},
+		"shared/net/web":                     {"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows"},
 		"authserver/internal/testing/apitest": {
 			"authserver/internal/endpoint/protocol/token",
 			"authserver/internal/store/postgres",

@@ -166,9 +166,7 @@ func TestArchitecture_NoInitFunctions(t *testing.T) {
 		for _, name := range p.GoFiles {
 			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil,
 				parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, declaration := range file.Decls {
 				if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil && f.Name.Name == "init" {
 					t.Errorf("%s/%s has an init()", p.ImportPath, name)

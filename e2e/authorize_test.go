@@ -126,10 +126,7 @@ func confidentialMistakes(q url.Values) map[string]mistake {
 			change(q, "state", strings.Repeat("é", 1025)),
 			[]string{"invalid_request"},
 		},
-		"confidential, challenge plain": {
-			change(pkce, "code_challenge_method", "plain"),
-			[]string{"invalid_request"},
-		},
+		"confidential, challenge plain":      {change(pkce, "code_challenge_method", "plain"), []string{"invalid_request"}},
 		"confidential, challenge, no method": {pkce, []string{"invalid_request"}},
 	}
 }
@@ -165,9 +162,7 @@ func TestAuthorize_OtherErrorsRedirectToCallback(t *testing.T) {
 
 // Other parameters are checked before membership and LLM integration, and those before consent.
 func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	stranger := p.Person(t, p.Database.User(t)).SignedIn(t)
 	q := connector.Begin().Query

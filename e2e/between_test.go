@@ -59,9 +59,7 @@ func whileLocked(
 		}
 		return d.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`, pid) > 0
 	})
-	if err := end(ctx, tx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, end(ctx, tx))
 	<-done
 }
 

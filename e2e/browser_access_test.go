@@ -23,10 +23,24 @@ func sound(t *testing.T, name string, browser Browser) {
 	}
 }
 
-func looks(t *testing.T, page string, browser Browser) {
+// looks checks the layout of the open page, on each of the screens if there are some.
+func looks(t *testing.T, page string, browser Browser, screens ...harness.Screen) {
 	t.Helper()
-	for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
-		t.Errorf("%s: %s", page, fault)
+	for i := range max(1, len(screens)) {
+		if len(screens) > 0 {
+			browser.Show(screens[i], "light")
+		}
+		for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
+			t.Errorf("%s at %d pixels: %s", page, harness.Evaluate[int](browser, `innerWidth`), fault)
+		}
+	}
+}
+
+// silent fails the test if the browser reported errors.
+func silent(t *testing.T, browser Browser) {
+	t.Helper()
+	if complaints := browser.Complaints(); len(complaints) > 0 {
+		t.Errorf("errors on the console: %q", complaints)
 	}
 }
 
@@ -103,9 +117,7 @@ func setUp(t *testing.T, browser Browser) {
 // An administrator with a second factor requires it of the workspace. A member who approves an application on a phone
 // without JavaScript is led to set one up, and back to the same request.
 func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	member := ws.Member(t, harness.ReadProgrammes)
 	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 	office := newBrowser(t, p, harness.Laptop)

@@ -35,9 +35,7 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 		phone.Click(`button[value=confirm]`)
 		phone.Leave(`button[value=confirm]`)
 	}
-	if text := phone.Text(); !strings.Contains(text, "The address was changed") {
-		t.Errorf("after both links: %s", text)
-	}
+	wantsText(t, "after both links", phone, "The address was changed")
 	mailTo(t, box, user.Email, "Your e-mail address was changed")
 
 	laptop := newBrowser(t, p, harness.Laptop)
@@ -46,17 +44,13 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	phone.Open(p.AppURL + "/settings/user")
 	phone.Click(`a[href="/settings/user/delete"]`)
 	phone.See("#confirm")
-	if text := phone.Text(); !strings.Contains(text, ws.Workspace.Name) {
-		t.Errorf("the page does not name the workspace: %s", text)
-	}
+	wantsText(t, "the page", phone, ws.Workspace.Name)
 	phone.Click(`form[action="/settings/user/delete"] button`)
 	phone.See("#confirm-note")
 	phone.Click("#confirm")
 	phone.Click(`form[action="/settings/user/delete"] button`)
 	phone.See(`form[action="/login"]`)
-	if text := phone.Text(); !strings.Contains(text, "Your account was deleted") {
-		t.Errorf("after the deletion: %s", text)
-	}
+	wantsText(t, "after the deletion", phone, "Your account was deleted")
 	mailTo(t, box, now.Email, "Your account was deleted")
 	laptop.Open(p.AppURL + "/settings/user")
 	laptop.See(`form[action="/login"]`)

@@ -13,9 +13,7 @@ import (
 // A user sets an authenticator app up, and then signs in on a phone without JavaScript with a code and with a recovery
 // code.
 func TestBrowser_SignsInWithAuthenticatorApp(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	office := newBrowser(t, p, harness.Laptop)
 	office.Open(p.AppURL + "/settings/security/authenticator")
 	office.SignIn(ws.Owner.Email, ws.Owner.Password)

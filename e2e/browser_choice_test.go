@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -19,46 +18,36 @@ const warningInView = `(() => {
 
 func TestBrowser_ChoosesWorkspace(t *testing.T) {
 	t.Parallel()
-	p, site := enterWithDocuments(t, "claude")
-	owner := p.Demo.Users.Owner
+	p, site := enterWithDocuments(t)
+	owner, landing := p.Demo.Users.Owner, newLanding(t)
+	client := p.DocumentClient(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil), landing.uri,
+		p.BaseURL+"/mcp")
+	attempt := client.Begin()
+	browser := newBrowser(t, p, harness.Narrowest)
+	browser.Open(p.AuthorizeURL(attempt.Query))
+	browser.SignIn(owner.Email, owner.Password)
+	browser.See("input[name=workspace]")
+	if harness.Evaluate[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
+		t.Error("a workspace is preselected")
+	}
+	looks(t, "choice", browser, harness.Laptop, harness.Telephone, harness.Narrowest)
+	choice := `input[name=workspace][value="` + p.Demo.Workspaces.Empty.ID + `"]`
+	// On the narrowest screen, the bar with the buttons may cover it.
+	harness.Evaluate[bool](browser, `document.querySelector('`+choice+`').scrollIntoView({block: "center"}), true`)
+	browser.Click(choice)
+	browser.Press(EnterKey)
+	browser.See(approveButton)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
-		landing := newLanding(t)
-		client := p.DocumentClient(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil),
-			landing.uri, p.BaseURL+"/mcp")
-		attempt := client.Begin()
-		browser := newBrowser(t, p, screen)
-		browser.Open(p.AuthorizeURL(attempt.Query))
-		browser.SignIn(owner.Email, owner.Password)
-		browser.See("input[name=workspace]")
-		if harness.Evaluate[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
-			t.Error("a workspace is preselected")
-		}
-		look := func(page string) {
-			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
-				t.Errorf("%s at %d pixels: %s", page, screen.Width, fault)
-			}
-		}
-		look("choice")
-		choice := `input[name=workspace][value="` + p.Demo.Workspaces.Empty.ID + `"]`
-		// On the narrowest screen, the bar with the buttons may cover it.
-		harness.Evaluate[bool](browser, `document.querySelector('`+choice+`').scrollIntoView({block: "center"}), true`)
-		browser.Click(choice)
-		browser.Press(EnterKey)
-		browser.See(approveButton)
-		look("consent")
+		looks(t, "consent", browser, screen)
 		if screen != harness.Narrowest && !harness.Evaluate[bool](browser, warningInView) {
 			t.Errorf("%d pixels: the warning about the user's own computer is out of view", screen.Width)
 		}
-		if text := browser.Text(); !strings.Contains(text, p.Demo.Workspaces.Empty.Name) {
-			t.Errorf("the consent page does not name the workspace: %s", text)
-		}
-		browser.Click(approveButton)
-		tokens := attempt.Post(t, attempt.CodeForm(landing.wait(t).Get("code"))).Tokens(t)
-		if tokens.WorkspaceID != p.Demo.Workspaces.Empty.ID {
-			t.Errorf("the token is for %s", tokens.WorkspaceID)
-		}
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("errors on the console: %v", complaints)
-		}
 	}
+	wantsText(t, "the consent page", browser, p.Demo.Workspaces.Empty.Name)
+	browser.Click(approveButton)
+	tokens := attempt.Post(t, attempt.CodeForm(landing.wait(t).Get("code"))).Tokens(t)
+	if tokens.WorkspaceID != p.Demo.Workspaces.Empty.ID {
+		t.Errorf("the token is for %s", tokens.WorkspaceID)
+	}
+	silent(t, browser)
 }

@@ -20,17 +20,17 @@ const hiddenButtons = `[...document.querySelectorAll(".decision button")].filter
 }).map(e => e.textContent)`
 
 func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	user := ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes, harness.APIAccess)
 	application := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.WithoutScript()
+	browser.Open(p.AuthorizeURL(application.Begin().Query))
+	browser.SignIn(user.Email, user.Password)
+	browser.See(approveButton)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
-		browser := newBrowser(t, p, screen)
-		browser.WithoutScript()
-		browser.Open(p.AuthorizeURL(application.Begin().Query))
-		browser.SignIn(user.Email, user.Password)
-		browser.See(approveButton)
+		browser.Show(screen, "light")
+		browser.Click(`input[name=access][value=all]`)
 		for _, at := range []string{"0", "document.documentElement.scrollHeight"} {
 			harness.Evaluate[bool](browser, `(scrollTo(0, `+at+`), true)`)
 			if hidden := harness.Evaluate[[]string](browser, hiddenButtons); len(hidden) > 0 {
@@ -58,19 +58,10 @@ func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A low window, such as an enlarged one, has no room for a bar.
-func TestBrowser_ConsentBarIsNotStickyInLowWindow(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	browser := newBrowser(t, p, harness.Screen{Width: 640, Height: 400})
-	browser.Open(p.AuthorizeURL(ws.Connector(t, harness.ReadProgrammes).Begin().Query))
-	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
-	browser.See(approveButton)
+	// A low window, such as an enlarged one, has no room for a bar.
+	browser.Show(harness.Screen{Width: 640, Height: 400}, "light")
 	if top := harness.Evaluate[float64](browser,
 		`(scrollTo(0, 0), document.querySelector(".decision-bar").getBoundingClientRect().top)`); top < 400 {
-		t.Errorf("the bar is at %g pixels", top)
+		t.Errorf("in a low window the bar is at %g pixels", top)
 	}
 }

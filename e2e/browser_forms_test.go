@@ -72,9 +72,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`)
 	browser.Click(`.confirm[open] button[form=delete]`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "Gift Aid export was deleted") {
-		t.Errorf("after deleting: %s", text)
-	}
+	wantsText(t, "after deleting", browser, "Gift Aid export was deleted")
 	if status := programmes(); status != http.StatusUnauthorized {
 		t.Errorf("status %d with its token after it was deleted", status)
 	}
@@ -128,9 +126,7 @@ func TestBrowser_FormIsReusableAfterReturn(t *testing.T) {
 }
 
 func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	ada := ws.Member(t, harness.ReadProgrammes) // without API access: no Developers tab
 	token := p.Database.Token(t, ws.Workspace, ada, harness.ReadProgrammes)
 	elsewhere := p.Person(t, ada)
@@ -162,13 +158,9 @@ func TestBrowser_UserRevokesOwnAccess(t *testing.T) {
 	browser.Open(p.AppURL + "/settings/security") // without the notice, because the next one is awaited
 	browser.Click(`form[action="/settings/security/sign-out-others"] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "1 other browser was signed out") {
-		t.Errorf("after signing out elsewhere: %s", text)
-	}
+	wantsText(t, "after signing out elsewhere", browser, "1 other browser was signed out")
 	if page := elsewhere.Open(t, p.AppURL+"/settings/user"); page.Status != http.StatusSeeOther {
 		t.Errorf("the other browser gets status %d", page.Status)
 	}
-	if complaints := browser.Complaints(); len(complaints) > 0 {
-		t.Errorf("errors on the console: %v", complaints)
-	}
+	silent(t, browser)
 }

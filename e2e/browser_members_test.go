@@ -12,9 +12,7 @@ import (
 // An administrator invites a person, who creates an account without JavaScript on a phone, uses the workspace, and is
 // removed again.
 func TestBrowser_InvitesAndAccepts(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	sam := demo.User{Email: strings.ToLower("sam." + ws.Owner.ID + "@example.org"), Password: "three small boats"}
 	office := newBrowser(t, p, harness.Laptop)
 	office.Open(p.AppURL + "/settings/members/invite?tenant=" + ws.Workspace.ID)
@@ -43,13 +41,9 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	phone.Fill("#password", sam.Password)
 	phone.Click(`form[action="/invitation/account"] button`)
 	phone.See(".alert-good")
-	if text := phone.Text(); !strings.Contains(text, "You are now a member of "+ws.Workspace.Name) {
-		t.Errorf("after the invitation: %s", text)
-	}
+	wantsText(t, "after the invitation", phone, "You are now a member of "+ws.Workspace.Name)
 	phone.Open(link)
-	if text := phone.Text(); !strings.Contains(text, "You are already a member of "+ws.Workspace.Name) {
-		t.Errorf("the link a second time: %s", text)
-	}
+	wantsText(t, "the link a second time", phone, "You are already a member of "+ws.Workspace.Name)
 
 	office.Open(p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID)
 	sam.ID = p.Database.Text(t, `select id::text from account.users where email = $1`, sam.Email)

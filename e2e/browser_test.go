@@ -63,11 +63,7 @@ func (l *landing) wait(t *testing.T) url.Values {
 
 // connectorAt registers a connector whose callback is the landing.
 func connectorAt(
-	t *testing.T,
-	p *harness.Product,
-	o harness.TestWorkspace,
-	l *landing,
-	permissions ...string,
+	t *testing.T, p *harness.Product, o harness.TestWorkspace, l *landing, permissions ...string,
 ) harness.Connector {
 	t.Helper()
 	body := harness.ConnectorBody(p.BaseURL+"/v1", permissions...)
@@ -80,55 +76,39 @@ func connectorAt(
 }
 
 func TestBrowser_ApprovesConnector(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws, landing := p.NewWorkspace(t), newLanding(t)
-	for name, screen := range map[string]harness.Screen{"laptop": harness.Laptop, "telephone": harness.Telephone} {
-		attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
-		browser := newBrowser(t, p, screen)
-		browser.Open(p.AuthorizeURL(attempt.Query))
-		browser.See("#email")
-		if text := browser.Text(); !strings.Contains(text, "Assistant of the office") {
-			t.Errorf("%s: the sign-in page does not name the application: %s", name, text)
-		}
-		browser.SignIn(ws.Owner.Email, ws.Owner.Password)
-		browser.See(approveButton)
-		for _, words := range []string{
-			ws.Workspace.Name,
-			"See programmes",
-			"Add and change programmes",
-			"30 days",
-			strings.TrimPrefix(landing.uri[:len(landing.uri)-len("/callback")], "http://"),
-		} {
-			if text := browser.Text(); !strings.Contains(text, words) {
-				t.Errorf("%s: the consent page does not contain %q", name, words)
-			}
-		}
-		browser.Click(approveButton)
-		browser.See("#landed")
-		brought := landing.wait(t)
-		if brought.Get("state") != attempt.Query.Get("state") || brought.Get("iss") != p.BaseURL {
-			t.Errorf("%s: wrong state or iss", name)
-		}
-		attempt.Post(t, attempt.CodeForm(brought.Get("code"))).Tokens(t)
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("%s: errors on the console: %v", name, complaints)
-		}
-		app, _ := url.Parse(p.AppURL)
-		callback, _ := url.Parse(landing.uri)
-		home, _ := url.Parse(landing.home)
-		for _, host := range browser.Hosts() {
-			if host != app.Host && host != callback.Host && host != home.Host {
-				t.Errorf("%s: a request was sent to %s", name, host)
-			}
+	p, ws := inWorkspace(t)
+	landing := newLanding(t)
+	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+	browser := newBrowser(t, p, harness.Telephone)
+	browser.Open(p.AuthorizeURL(attempt.Query))
+	browser.See("#email")
+	wantsText(t, "the sign-in page", browser, "Assistant of the office")
+	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
+	browser.See(approveButton)
+	app, _ := url.Parse(p.AppURL)
+	callback, _ := url.Parse(landing.uri)
+	home, _ := url.Parse(landing.home)
+	wantsText(t, "the consent page", browser, ws.Workspace.Name, "See programmes", "Add and change programmes", "30 days",
+		callback.Host)
+	looks(t, "the consent page", browser, harness.Laptop, harness.Telephone)
+	browser.Click(approveButton)
+	browser.See("#landed")
+	brought := landing.wait(t)
+	if brought.Get("state") != attempt.Query.Get("state") || brought.Get("iss") != p.BaseURL {
+		t.Error("wrong state or iss")
+	}
+	attempt.Post(t, attempt.CodeForm(brought.Get("code"))).Tokens(t)
+	silent(t, browser)
+	for _, host := range browser.Hosts() {
+		if host != app.Host && host != callback.Host && host != home.Host {
+			t.Errorf("a request was sent to %s", host)
 		}
 	}
 }
 
 func TestBrowser_DeniesWithoutScript(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws, landing := p.NewWorkspace(t), newLanding(t)
+	p, ws := inWorkspace(t)
+	landing := newLanding(t)
 	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.WithoutScript()
@@ -143,9 +123,8 @@ func TestBrowser_DeniesWithoutScript(t *testing.T) {
 }
 
 func TestBrowser_KeyboardOnly(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws, landing := p.NewWorkspace(t), newLanding(t)
+	p, ws := inWorkspace(t)
+	landing := newLanding(t)
 	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.AuthorizeURL(attempt.Query))
@@ -180,9 +159,8 @@ func TestBrowser_KeyboardOnly(t *testing.T) {
 }
 
 func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws, landing := p.NewWorkspace(t), newLanding(t)
+	p, ws := inWorkspace(t)
+	landing := newLanding(t)
 	connector := connectorAt(t, p, ws, landing, harness.ReadProgrammes)
 	attempt := connector.Begin()
 	browser := newBrowser(t, p, harness.Laptop)
@@ -205,18 +183,14 @@ func TestBrowser_DoubleClickCreatesOneGrant(t *testing.T) {
 // Browsers send the origin of a form in Sec-Fetch-Site, but not over plain HTTP to a host other than localhost. There
 // only the Origin header is sent, and it must not be null.
 func TestBrowser_SignsInOverPlainHTTP(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	const name = "almoner.test"
 	browser := newBrowser(t, p, harness.Laptop, name)
 	app, _ := url.Parse(p.AppURL)
 	browser.Open("http://" + name + ":" + app.Port() + "/login?return=/oauth/authorize")
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.Leave("#email")
-	if text := browser.Text(); !strings.Contains(text, "This request is not valid") {
-		t.Errorf("the sign-in led to: %s", text)
-	}
+	wantsText(t, "the sign-in led to", browser, "This request is not valid")
 }
 
 // layoutFaults returns the layout and accessibility faults of the page on the screen.
@@ -282,13 +256,9 @@ func TestBrowser_CreatesUsesAndRevokesToken(t *testing.T) {
 		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`)
 	browser.Click(`form[action="/settings/developers/tokens/revoke"] .confirm[open] button`)
 	browser.See("[role=status]")
-	if text := browser.Text(); !strings.Contains(text, "The token Quarterly figures was revoked") {
-		t.Errorf("after revoking: %s", text)
-	}
+	wantsText(t, "after revoking", browser, "The token Quarterly figures was revoked")
 	if status := programmes(); status != http.StatusUnauthorized {
 		t.Errorf("status %d with the revoked token", status)
 	}
-	if complaints := browser.Complaints(); len(complaints) > 0 {
-		t.Errorf("errors on the console: %v", complaints)
-	}
+	silent(t, browser)
 }

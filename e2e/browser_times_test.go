@@ -16,9 +16,7 @@ import (
 const timesOf = `[...document.querySelectorAll("time[data-local]")].map(e => e.textContent + "|" + e.title)`
 
 func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	user := ws.Member(t, harness.Everything()...)
 	p.As(ws.Token).
 		JSON(t, http.MethodPost, invitationsOf(ws.Workspace),
@@ -50,9 +48,7 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 		if scripts && !slices.ContainsFunc(times, relative) {
 			t.Errorf("no time is relative: %v", times)
 		}
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("errors on the console: %v", complaints)
-		}
+		silent(t, browser)
 		browser.Open(p.AppURL + "/settings/members/member?tenant=" + ws.Workspace.ID + "&id=" + user.ID)
 		browser.See("#may")
 		if local := harness.Evaluate[bool](

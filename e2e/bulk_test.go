@@ -30,9 +30,7 @@ func deleted(t *testing.T, api harness.API, path string, want int) {
 }
 
 func TestProgrammes_ExternalIDsBatchesAndErasure(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	const path = programmes + "/external/crm-1"
 	keyed(t, api, http.MethodPut, path, map[string]any{"name": "Spring pantry"}, http.StatusCreated)
@@ -81,9 +79,7 @@ func TestProgrammes_ExternalIDsBatchesAndErasure(t *testing.T) {
 }
 
 func TestEngage_SubmissionsAndSupportersAreErased(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	form, path := newForm(t, p, ws)
 	submit := func() string {

@@ -13,9 +13,7 @@ import (
 )
 
 func TestClient_BatchesAndTransitions(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	ctx := t.Context()
 	all := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Programmes
 	results, err := all.Batch(ctx, []client.NewProgramme{
@@ -42,9 +40,7 @@ func TestClient_BatchesAndTransitions(t *testing.T) {
 }
 
 func TestClient_ExportsSubmissions(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	ctx := t.Context()
 	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
 	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{{
@@ -53,26 +49,20 @@ func TestClient_ExportsSubmissions(t *testing.T) {
 		Type:     "email",
 		Required: true,
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 3 {
 		submit(t, p.API(), "/v1/engage/public/forms/"+form.EmbedKey, map[string]any{"email": "ada@example.org"}).
 			Wants(t, http.StatusAccepted)
 	}
 	exported, err := forms.Export(ctx, form.ID, client.CSV, client.SubmissionFilter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = exported.Close() }()
 	rows, err := csv.NewReader(exported).ReadAll()
 	if err != nil || len(rows) != 4 || rows[1][len(rows[1])-1] != "ada@example.org" {
 		t.Errorf("%v %v", rows, err)
 	}
 	none, err := forms.Export(ctx, form.ID, client.JSONLines, client.SubmissionFilter{Status: "rejected"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if content, err := io.ReadAll(none); err != nil || len(content) != 0 {
 		t.Errorf("%s %v", content, err)
 	}

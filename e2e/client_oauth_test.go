@@ -18,16 +18,12 @@ func connect(t *testing.T, person *harness.Person, connector client.Connector) *
 	request := connector.Ask()
 	token, err := connector.Finish(t.Context(), request,
 		person.Arrive(t, request.URL).Press(t, "approve").Callback(t).Values)
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	return token
 }
 
 func TestClient_ReturnsDenial(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := clientConnector(p, ws.Connector(t, harness.ReadProgrammes))
 	request := connector.Ask()
 	_, err := connector.Finish(t.Context(), request,
@@ -40,9 +36,7 @@ func TestClient_ReturnsDenial(t *testing.T) {
 // A confidential application is registered, authorized, introspected by a service, revoked and deleted, all through
 // the client.
 func TestClient_ConfidentialApplication(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	ctx := t.Context()
 	admin := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).OAuthClients
 	created, err := admin.Register(ctx, client.Registration{
@@ -56,9 +50,7 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 	}
 	var listed []client.OAuthClient
 	for one, err := range admin.List(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		listed = append(listed, one)
 	}
 	if one, err := admin.Get(ctx, created.ClientID); err != nil || len(listed) != 1 ||
@@ -78,9 +70,7 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 	request := app.Ask()
 	token, err := app.Finish(ctx, request,
 		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "approve").Callback(t).Values)
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	if token.RefreshToken != "" || (time.Until(token.Expiry)-90*24*time.Hour).Abs() > time.Minute {
 		t.Errorf("expires %s", token.Expiry)
 	}

@@ -27,9 +27,7 @@ func every(t *testing.T, api harness.API) []client.Programme {
 func collect(t *testing.T, c *client.Client, f client.ProgrammeFilter) (all []client.Programme) {
 	t.Helper()
 	for one, err := range c.Programmes.List(t.Context(), f) {
-		if err != nil {
-			t.Fatal(redactError(err))
-		}
+		mustRedacted(t, err)
 		all = append(all, one)
 	}
 	return all
@@ -92,9 +90,7 @@ func TestClient_ListsAllProgrammes(t *testing.T) {
 }
 
 func TestClient_WritesProgrammes(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	c := p.Client(t, ws.Workspace, harness.Bearer(ws.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
@@ -144,9 +140,7 @@ func TestClient_WritesProgrammes(t *testing.T) {
 
 // A client.Error says which of the three shapes the response had (spec 7.1) and whether a retry can help.
 func TestClient_DistinguishesErrorShapes(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	ctx := t.Context()
 	c := p.Client(t, ws.Workspace, harness.Bearer(ws.Token))
 	_, err := c.Programmes.Get(ctx, uuid.NewString())
@@ -183,9 +177,7 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	// The app URL in place of the base URL.
 	astray, err := client.New(p.AppURL, ws.Workspace.ID, harness.Bearer(ws.Token),
 		client.WithHTTPClient(p.HTTPClient()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = astray.Programmes.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Flat, "not_found")
 	if strings.Contains(err.Error(), ws.Token) {
@@ -196,9 +188,7 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 // A Go program as a connector: after consent, sixteen concurrent requests find the access token expired, and one
 // refresh serves all of them. A second refresh with the same token would have revoked the grant.
 func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := clientConnector(p, ws.Connector(t, harness.ReadProgrammes))
 	ctx := t.Context()
 	first := connect(t, p.Person(t, ws.Owner), connector)
@@ -232,9 +222,7 @@ func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 	again.Expiry = time.Now().Add(-time.Second)
 	restarted := connector.Source(ctx, &again, nil)
 	token, err := restarted.Token()
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	// A copy of the old tokens presents a superseded refresh token, which revokes the grant.
 	stale := connector.Source(ctx, &expired, nil)
 	for range 2 {
@@ -255,9 +243,7 @@ func TestClient_RefreshesOnceForConcurrentRequests(t *testing.T) {
 }
 
 func TestClient_Forms(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	ctx := t.Context()
 	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
 	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{
@@ -290,9 +276,7 @@ func TestClient_Forms(t *testing.T) {
 	}
 	var sent []client.Submission
 	for one, err := range forms.Submissions(ctx, form.ID) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sent = append(sent, one)
 	}
 	if len(sent) != 3 || sent[0].Answers["email"] != "ada@example.org" || len(sent[0].Consents) != 1 ||
@@ -317,9 +301,7 @@ func TestClient_Forms(t *testing.T) {
 	}
 	var titles []string
 	for one, err := range forms.List(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		titles = append(titles, one.Title)
 	}
 	if strings.Join(titles, ", ") != "Closed for now" {

@@ -10,9 +10,7 @@ import (
 // Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
 
 func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	api := func(token string) harness.Answer { return p.In(ws.Workspace, token).Get(t, programmes) }
 	t.Run("confidential", func(t *testing.T) {
@@ -39,9 +37,7 @@ func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
 
 // "another client, or a wrong secret, does not count"
 func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	stranger := ws.Confidential(t, "", harness.ReadProgrammes)

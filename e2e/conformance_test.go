@@ -110,9 +110,7 @@ func TestConformance_ExpectedFailuresNameFixture(t *testing.T) {
 
 // The suite's scenario for authorization servers: the metadata, then a code grant with a user at the browser.
 func TestConformance_Authorization(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	person := p.Person(t, ws.Owner)
 	for _, revision := range revisions {
 		t.Run(revision, func(t *testing.T) {

@@ -18,9 +18,7 @@ var (
 )
 
 func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	grant := harness.GrantOf(t, tokens.AccessToken)
@@ -80,9 +78,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 }
 
 func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	p.LimitConnectors(t, ws, "3", everyPlatform, []string{harness.ReadProgrammes})
 	page := p.Person(t, ws.Owner).Consent(t, connector.Begin().Query)
@@ -103,9 +99,7 @@ func TestConnectorPolicy_RaisingWidensNoConnection(t *testing.T) {
 }
 
 func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector, linked := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, other := connector.Connect(t, p.Person(t, ws.Owner)), linked.Connect(t, p.Person(t, ws.Owner))
 	warned := p.LimitConnectors(t, ws, "30", []string{"chatgpt", "other"}, everyPermission)

@@ -45,9 +45,7 @@ func grantsOf(t *testing.T, p *harness.Product, client string) int {
 // A write permission is never granted without its read permission: a request for the write adds the read, and the
 // write is left out if the user lacks the read.
 func TestConsent_WriteNeedsRead(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	attempt := connector.Begin()
 	attempt.Query.Set("scope", harness.WriteProgrammes)

@@ -104,9 +104,7 @@ func wantsBearerRejected(t *testing.T, p *harness.Product, ws harness.TestWorksp
 
 // A token "made for another resource" gets 401 from the REST API and 403 {"message"} from the account routes.
 func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	tokens := mcp.Connect(t, p.Person(t, ws.Owner))
 	if aud := harness.Decode(t, tokens.AccessToken).Claims["aud"]; aud != p.BaseURL+"/mcp" {
@@ -119,9 +117,7 @@ func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 // "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec
 // 1)
 func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	attempt := ws.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
 	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)

@@ -17,24 +17,21 @@ func wantsQuiet(t *testing.T, p *harness.Product, browser Browser) {
 	if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
 		t.Errorf("requests to %v", hosts)
 	}
-	if complaints := browser.Complaints(); len(complaints) > 0 {
-		t.Errorf("%q", complaints)
-	}
+	silent(t, browser)
 }
 
 // A developer finds an operation and sends it with a token, by keyboard alone.
 func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.BaseURL + "/v1/docs")
 	browser.See(".tabs button")
 	const tab, enter = "\t", "\r"
 	focus(t, browser, tab, "Filter operations")
 	browser.Press("list programmes")
-	if text := browser.Text(); !strings.Contains(text, "1 operation") || strings.Contains(text, "Create a form") {
-		t.Errorf("%s", text)
+	wantsText(t, "the filtered page", browser, "1 operation")
+	if strings.Contains(browser.Text(), "Create a form") {
+		t.Error("the filtered page has another operation")
 	}
 	focus(t, browser, tab, "Token")
 	browser.Press(ws.Token)
@@ -54,9 +51,7 @@ func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
 	focus(t, browser, tab, "Send")
 	browser.Press(enter)
 	wantsLine(t, browser, "Status 200")
-	if text := browser.Text(); !strings.Contains(text, `"data": []`) {
-		t.Errorf("%s", text)
-	}
+	wantsText(t, "the page", browser, `"data": []`)
 	wantsToken(t, browser, ws.Token)
 	wantsQuiet(t, p, browser)
 }
@@ -108,9 +103,7 @@ func wantsToken(t *testing.T, browser Browser, token string) {
 
 // The token is sent only to the API, whatever the path is, and only with requests that need it.
 func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Telephone)
 	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
 	browser.Click(`#listProgrammes figcaption > button:last-of-type`)
@@ -146,9 +139,7 @@ func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 }
 
 func TestDescribed_CopiesExampleWithToken(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
 	browser.See(".tabs button")
@@ -178,33 +169,25 @@ func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 	}
 }
 
-// The documentation page in a real browser: it loads nothing else, fits the narrowest screen, and its links lead to
+// The documentation page works without script: it loads nothing else, fits the narrowest screen, and its links lead to
 // their targets.
 func TestDescribed_DocumentationPageFits(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
-	for _, screen := range []harness.Screen{harness.Laptop, harness.Narrowest} {
-		browser := newBrowser(t, p, screen)
-		browser.WithoutScript()
-		browser.Open(p.BaseURL + "/v1/docs#changeProgramme")
-		browser.See("#changeProgramme h3")
-		if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
-			t.Errorf("requests to %v", hosts)
-		}
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("%q", complaints)
-		}
-		if wide := harness.Evaluate[int](browser, `document.documentElement.scrollWidth`); int64(wide) > screen.Width {
-			t.Errorf("%d pixels wide on a screen of %d", wide, screen.Width)
-		}
-		top := harness.Evaluate[float64](browser,
-			`document.querySelector("#changeProgramme").getBoundingClientRect().top`)
-		if top < 0 || top > 200 {
-			t.Errorf("the link's target is at %f pixels", top)
-		}
-		styled := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`)
-		if styled == "rgba(0, 0, 0, 0)" {
-			t.Error("the content security policy blocks the style")
-		}
+	browser := newBrowser(t, p, harness.Narrowest)
+	browser.WithoutScript()
+	browser.Open(p.BaseURL + "/v1/docs#changeProgramme")
+	browser.See("#changeProgramme h3")
+	wantsQuiet(t, p, browser)
+	if over := browser.Overflow(); over > 0 {
+		t.Errorf("%d pixels wider than the screen", over)
+	}
+	top := harness.Evaluate[float64](browser, `document.querySelector("#changeProgramme").getBoundingClientRect().top`)
+	if top < 0 || top > 200 {
+		t.Errorf("the link's target is at %f pixels", top)
+	}
+	styled := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("pre")).backgroundColor`)
+	if styled == "rgba(0, 0, 0, 0)" {
+		t.Error("the content security policy blocks the style")
 	}
 }

@@ -3,10 +3,8 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,31 +97,24 @@ func (d *doctor) signedIn(user demo.User) []string {
 	d.t.Helper()
 	d.secret = user.Password
 	file := filepath.Join(d.t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte(user.Password+"\n"), 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, os.WriteFile(file, []byte(user.Password+"\n"), 0o600))
 	return []string{"--email", user.Email, "--password-file", file}
 }
 
-// doctorsClient registers a connector with the redirect URIs of all profiles.
-func doctorsClient(t *testing.T, p *harness.Product, ws harness.TestWorkspace) string {
+// doctorsClient registers a connector with redirect URIs: by default those of all profiles.
+func doctorsClient(t *testing.T, ws harness.TestWorkspace, body map[string]any, callbacks ...string) string {
 	t.Helper()
-	return doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes), doctorsCallbacks...)
-}
-
-func doctorsClientOf(t *testing.T, ws harness.TestWorkspace, body map[string]any, callbacks ...string) string {
-	t.Helper()
-	body["redirectUris"] = callbacks
+	if body["redirectUris"] = doctorsCallbacks; len(callbacks) > 0 {
+		body["redirectUris"] = callbacks
+	}
 	id, _ := ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
 	return id
 }
 
 // For each client, from the first call to the refresh and a replay, the doctor finds no problem and leaves no grant.
 func TestDoctor_AllProfilesPass(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	client := doctorsClient(t, p, ws)
+	p, ws := inWorkspace(t)
+	client := doctorsClient(t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes))
 	for _, as := range doctorsProfiles {
 		d := doctor{t: t, url: p.BaseURL + "/mcp"}
 		found, status := d.diagnose(append(d.signedIn(ws.Owner), "--as", as, "--client-id", client, "--replay")...)
@@ -147,6 +138,13 @@ func TestDoctor_AllProfilesPass(t *testing.T) {
 	if made := grantsOf(t, p, client); left != 0 || made != len(doctorsProfiles) {
 		t.Errorf("%d of %d grants are not revoked", left, made)
 	}
+	// Without credentials it checks everything before the sign-in, and succeeds.
+	d := doctor{t: t, url: p.BaseURL + "/mcp"}
+	found, status := d.diagnose("--as", "claude", "--client-id", client)
+	if _, probed := found.code("authorize_ok"); status != 0 || !probed ||
+		!strings.Contains(found.Stopped, "No user signed in") {
+		t.Errorf("without credentials: status %d, %v; %s", status, found.bad(), found.Stopped)
+	}
 }
 
 // The demo's client, with output as text.
@@ -166,60 +164,29 @@ func TestDoctor_TextOutputOnSuccess(t *testing.T) {
 // A client with a metadata document, on a loopback port that the document does not contain, in the given workspace.
 func TestDoctor_MetadataDocument(t *testing.T) {
 	t.Parallel()
-	var host *httptest.Server
-	host = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"client_id":                  host.URL + "/oauth/client",
-			"client_name":                "Claude Code",
-			"redirect_uris":              []string{"http://127.0.0.1/callback"},
-			"token_endpoint_auth_method": "none",
-			"grant_types":                []string{"authorization_code", "refresh_token"},
-			"response_types":             []string{"code"},
-		})
-	}))
-	t.Cleanup(host.Close)
-	stack := harness.Private(t, harness.Options{Settings: map[string]string{
-		"ALMONER_CLIENT_DOMAINS": strings.TrimPrefix(host.URL, "https://") + "=claude",
-		"ALMONER_CLIENT_DOCUMENT_CA": string(
-			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: host.Certificate().Raw}),
-		),
-	}})
-	p := harness.NewProduct(t, stack, &met)
+	p, site := enterWithDocuments(t)
+	ws := p.NewWorkspace(t)
+	client := site.Client("/oauth/client", []string{"http://127.0.0.1/callback"}, nil)
 	d := doctor{t: t, url: p.BaseURL + "/mcp"}
-	asOwner := append(d.signedIn(p.Demo.Users.Owner), "--client-id", host.URL+"/oauth/client", "--replay")
-	found, status := d.diagnose(append(asOwner, "--workspace", p.Demo.Workspaces.Main.ID)...)
+	asOwner := append(d.signedIn(ws.Owner), "--client-id", client, "--replay")
+	found, status := d.diagnose(append(asOwner, "--workspace", ws.Workspace.ID)...)
 	if place, _ := found.code("workspace_told"); status != 0 || len(found.bad()) != 0 ||
-		!strings.Contains(place, p.Demo.Workspaces.Main.Name) {
+		!strings.Contains(place, ws.Workspace.Name) {
 		t.Errorf("status %d, %v, in %s; %s", status, found.bad(), place, found.Stopped)
 	}
 	found, status = d.diagnose(asOwner...)
 	if offered, asked := found.code("workspace_not_chosen"); status != 1 || !asked ||
-		!strings.Contains(offered, p.Demo.Workspaces.Main.Name) {
+		!strings.Contains(offered, ws.Workspace.Name) {
 		t.Errorf("status %d: no workspace was given, but one was chosen: %v", status, found.bad())
 	}
-	found, status = d.diagnose("--client-id", host.URL+"/oauth/client", "--redirect-uri",
-		"http://127.0.0.1:33420/elsewhere")
+	found, status = d.diagnose("--client-id", client, "--redirect-uri", "http://127.0.0.1:33420/elsewhere")
 	if _, refused := found.code("document_not_taken"); status != 1 || !refused {
 		t.Errorf("status %d: %v", status, found.bad())
 	}
-	if left := p.Database.Count(t, `select count(*) from account.grants where state <> 'revoked'`); left != 0 {
-		t.Errorf("%d grants are not revoked", left)
-	}
-}
-
-// Without credentials the doctor checks everything before the sign-in, and succeeds.
-func TestDoctor_WithoutCredentialsStopsBeforeSignIn(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	client := doctorsClient(t, p, p.NewWorkspace(t))
-	for _, as := range []string{"claude", "chatgpt", "vscode", "generic"} {
-		d := doctor{t: t, url: p.BaseURL + "/mcp"}
-		found, status := d.diagnose("--as", as, "--client-id", client)
-		if _, probed := found.code("authorize_ok"); status != 0 || !probed ||
-			!strings.Contains(found.Stopped, "No user signed in") {
-			t.Errorf("as %s: status %d, %v; %s", as, status, found.bad(), found.Stopped)
-		}
+	made := p.Database.Count(t, `select count(*) from account.grants where user_id = $1`, ws.Owner.ID)
+	if left := p.Database.Count(t, `select count(*) from account.grants where user_id = $1 and state <> 'revoked'`,
+		ws.Owner.ID); left != 0 || made == 0 {
+		t.Errorf("%d of %d grants are not revoked", left, made)
 	}
 }
 
@@ -228,95 +195,74 @@ func TestDoctor_ReportsProblems(t *testing.T) {
 	t.Parallel()
 	p := enter(t)
 	ws, quiet := p.NewWorkspace(t), p.NewWorkspace(t)
-	client, quietClient := doctorsClient(t, p, ws), doctorsClient(t, p, quiet)
 	p.Database.SetLLM(t, quiet.Workspace, false)
-	stranger := p.Database.User(t)
-	wrong := ws.Owner
+	stranger, wrong := p.Database.User(t), ws.Owner
 	wrong.Password = "not the password at all"
-	generic := doctorsCallbacks[4]
-	ofV1 := doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes), generic)
-	withSecret := doctorsClientOf(t, ws, harness.ConfidentialBody(harness.ReadProgrammes), generic)
-	ofOnePort := doctorsClientOf(t, ws, harness.ConnectorBody(p.BaseURL+"/mcp", harness.ReadProgrammes),
-		"http://localhost:3118/callback")
+	const generic, nobody = "http://127.0.0.1:33420/callback", "11111111-2222-4333-8444-555555555555"
+	url := p.BaseURL + "/mcp"
+	body := func() map[string]any { return harness.ConnectorBody(url, harness.ReadProgrammes) }
+	client, quietClient := doctorsClient(t, ws, body()), doctorsClient(t, quiet, body())
+	ofV1 := doctorsClient(t, ws, harness.ConnectorBody(p.BaseURL+"/v1", harness.ReadProgrammes), generic)
+	withSecret := doctorsClient(t, ws, harness.ConfidentialBody(harness.ReadProgrammes), generic)
+	ofOnePort := doctorsClient(t, ws, body(), "http://localhost:3118/callback")
 	for _, c := range []struct {
-		url, code string
-		user      *demo.User
-		args      []string
+		code, url, client string
+		user              *demo.User
+		args              []string
 	}{
-		{url: p.BaseURL + "/mcp/", code: "resource_differs"},
-		{url: p.AppURL + "/mcp", code: "nothing_there"},
-		{url: p.BaseURL + "/v1/programmes/programmes", code: "resource_differs"},
-		{url: strings.Replace(p.BaseURL, "localhost", "127.0.0.1", 1) + "/mcp", code: "resource_differs"},
-		{url: strings.Replace(p.BaseURL, "http:", "https:", 1) + "/mcp", code: "no_tls"},
-		{url: "http://127.0.0.1:1/mcp", code: "connection_refused"},
-		{
-			url:  p.BaseURL + "/mcp",
-			code: "authorize_refused",
-			args: []string{"--client-id", client, "--redirect-uri", "http://127.0.0.1:33420/elsewhere"},
-		},
-		{
-			url:  p.BaseURL + "/mcp",
-			code: "authorize_refused",
-			args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"},
-		},
-		{
-			url:  p.BaseURL + "/mcp",
-			code: "token_unknown_client",
-			args: []string{"--client-id", "11111111-2222-4333-8444-555555555555"},
-		},
-		{url: p.BaseURL + "/mcp", code: "other_resource", user: &ws.Owner, args: []string{"--client-id", ofV1}},
-		{url: p.BaseURL + "/mcp", code: "confidential_client", args: []string{"--client-id", withSecret}},
-		{url: p.BaseURL + "/mcp", code: "port_not_registered",
-			args: []string{"--as", "claude-code", "--client-id", ofOnePort}},
-		{url: p.BaseURL + "/mcp", code: "needs_registration", args: []string{"--as", "opencode"}},
-		{url: p.BaseURL + "/mcp", code: "sign_in_failed", user: &wrong, args: []string{"--client-id", client}},
-		{url: p.BaseURL + "/mcp", code: "consent_refused", user: &stranger, args: []string{"--client-id", client}},
-		{
-			url:  p.BaseURL + "/mcp",
-			code: "consent_refused",
-			user: &quiet.Owner,
-			args: []string{"--client-id", quietClient},
-		},
+		{"resource_differs", url + "/", "", nil, nil},
+		{"nothing_there", p.AppURL + "/mcp", "", nil, nil},
+		{"resource_differs", p.BaseURL + "/v1/programmes/programmes", "", nil, nil},
+		{"resource_differs", strings.Replace(url, "localhost", "127.0.0.1", 1), "", nil, nil},
+		{"no_tls", strings.Replace(url, "http:", "https:", 1), "", nil, nil},
+		{"connection_refused", "http://127.0.0.1:1/mcp", "", nil, nil},
+		{"authorize_refused", url, client, nil, []string{"--redirect-uri", "http://127.0.0.1:33420/elsewhere"}},
+		{"authorize_refused token_unknown_client", url, nobody, nil, nil},
+		{"other_resource", url, ofV1, &ws.Owner, nil},
+		{"confidential_client", url, withSecret, nil, nil},
+		{"port_not_registered", url, ofOnePort, nil, []string{"--as", "claude-code"}},
+		{"needs_registration", url, "", nil, []string{"--as", "opencode"}},
+		{"sign_in_failed", url, client, &wrong, nil},
+		{"consent_refused", url, client, &stranger, nil},
+		{"consent_refused", url, quietClient, &quiet.Owner, nil},
 	} {
 		d := doctor{t: t, url: c.url}
+		if c.client != "" {
+			c.args = append(c.args, "--client-id", c.client)
+		}
 		if c.user != nil {
 			c.args = append(c.args, d.signedIn(*c.user)...)
 		}
 		found, status := d.diagnose(c.args...)
-		if _, ok := found.code(c.code); !ok || status != 1 || found.Verdict != "fail" {
-			t.Errorf("%s %s: status %d, %v", c.url, c.code, status, found.bad())
-		}
-		for _, f := range found.Findings {
-			if f.Code == c.code && (f.Says == "" || f.Effect == "" || f.Mend == "") {
-				t.Errorf("%s: no remedy", c.code)
+		for code := range strings.FieldsSeq(c.code) {
+			if _, ok := found.code(code); !ok || status != 1 || found.Verdict != "fail" {
+				t.Errorf("%s %s: status %d, %v", c.url, code, status, found.bad())
+			}
+			for _, f := range found.Findings {
+				if f.Code == code && (f.Says == "" || f.Effect == "" || f.Mend == "") {
+					t.Errorf("%s: no remedy", code)
+				}
 			}
 		}
 	}
 }
 
-// Invalid options have exit status 2, and nothing is sent.
+// Invalid options have exit status 2, and nothing is sent. TestBegin_RefusesInvalidOptions has more of them.
 func TestDoctor_RejectsInvalidOptions(t *testing.T) {
 	t.Parallel()
-	p := enter(t)
-	for _, args := range [][]string{
-		{"--as", "nobody"},
-		{"--email", "ada@example.org"},
-		{"--password-file", "no/such/file", "--email", "ada@example.org"},
-		{"--as", "claude", "--browser"},
-		{"--password", "secret"},
-		{"--redirect-uri", "callback"},
+	url := enter(t).BaseURL + "/mcp"
+	for _, c := range []struct {
+		url  string
+		args []string
+	}{
+		{url, []string{"--as", "nobody"}},
+		{url, []string{"--password-file", "no/such/file", "--email", "ada@example.org"}},
+		{url, []string{"--password", "secret"}},
+		{"http://ada:secret@localhost/mcp", nil},
 	} {
-		d := doctor{t: t, url: p.BaseURL + "/mcp"}
-		if out, status := d.run(args...); status != 2 || strings.Contains(out, "1 Reach") {
-			t.Errorf("%v: status %d", args, status)
-		}
-	}
-	for _, url := range []string{
-		"localhost", "ftp://localhost/mcp", "http://ada:secret@localhost/mcp", p.BaseURL + "/mcp?key=secret",
-	} {
-		d := doctor{t: t, url: url, secret: "secret"}
-		if _, status := d.run(); status != 2 {
-			t.Errorf("%s: status %d", url, status)
+		d := doctor{t: t, url: c.url, secret: "secret"}
+		if out, status := d.run(c.args...); status != 2 || strings.Contains(out, "1 Reach") {
+			t.Errorf("%s %v: status %d", c.url, c.args, status)
 		}
 	}
 }

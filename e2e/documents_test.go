@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -29,16 +28,9 @@ import (
 
 const nativeCallback = "http://localhost:54321/callback"
 
-// enterWithDocuments starts a deployment that accepts the clients of one website.
-func enterWithDocuments(t *testing.T, platform string) (*harness.Product, *harness.MetadataHost) {
-	t.Helper()
-	site := harness.NewMetadataHost(t)
-	return harness.NewProduct(t, harness.Private(t, harness.Options{Settings: site.Settings(platform)}), &met), site
-}
-
 func TestDocuments_IdentifyClients(t *testing.T) {
 	t.Parallel()
-	p, site := enterWithDocuments(t, "claude")
+	p, site := enterWithDocuments(t)
 	t.Run("metadata says so", func(t *testing.T) { metadataAnnouncesDocuments(t, p) })
 	t.Run("native client", func(t *testing.T) { nativeClientConnects(t, p, site) })
 	t.Run("no workspace is preselected", func(t *testing.T) { noWorkspaceIsPreselected(t, p, site) })
@@ -74,7 +66,7 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 	tokens := attempt.Post(t, attempt.CodeForm(callback.Code())).Tokens(t)
 	p.In(p.Demo.Workspaces.Empty, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 	p.In(p.Demo.Workspaces.Main, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusForbidden)
-	if id := claimOf(t, tokens.AccessToken, "client_id"); id != address {
+	if id := harness.Decode(t, tokens.AccessToken).Claims["client_id"]; id != address {
 		t.Errorf("client_id is %v", id)
 	}
 	requests := site.Requests()
@@ -94,21 +86,12 @@ func nativeClientConnects(t *testing.T, p *harness.Product, site *harness.Metada
 	}
 }
 
-// claimOf returns a claim of an access token.
-func claimOf(t *testing.T, token, name string) any {
-	t.Helper()
-	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
-	must(t, err)
-	var claims map[string]any
-	must(t, json.Unmarshal(raw, &claims))
-	return claims[name]
-}
-
 func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
-	address := site.Client("/oauth/chosen", []string{nativeCallback}, nil)
-	attempt := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin()
-	attempt.Query.Set("workspace", p.Demo.Workspaces.Main.ID)
-	person := p.Person(t, p.Demo.Users.Reader) // a member of one workspace alone
+	ws := p.NewWorkspace(t)
+	attempt := p.DocumentClient(site.Client("/oauth/chosen", []string{nativeCallback}, nil), nativeCallback,
+		p.BaseURL+"/v1").Begin()
+	attempt.Query.Set("workspace", ws.Workspace.ID)
+	person := p.Person(t, ws.Member(t, harness.ReadProgrammes)) // of one workspace alone
 	page := person.Arrive(t, p.AuthorizeURL(attempt.Query))
 	if page.IsConsent() || page.Find("input[name=workspace]").Length() != 1 ||
 		page.Find("input[name=workspace][checked]").Length() != 0 {
@@ -116,30 +99,32 @@ func noWorkspaceIsPreselected(t *testing.T, p *harness.Product, site *harness.Me
 	}
 	page.Press(t, "choose").WantsPage(t, http.StatusBadRequest).WantsText(t, "Choose a workspace.")
 	page.Choose(t, p.Demo.Workspaces.Empty).WantsPage(t, http.StatusForbidden)
-	p.Database.SetLLM(t, p.Demo.Workspaces.Main, false)
+	p.Database.SetLLM(t, ws.Workspace, false)
 	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusForbidden).
 		WantsText(t, "can switch on its LLM integration")
-	p.Database.SetLLM(t, p.Demo.Workspaces.Main, true)
+	p.Database.SetLLM(t, ws.Workspace, true)
 	if callback := page.Press(t, "deny").Callback(t); callback.Values.Get("error") != "access_denied" {
 		t.Errorf("denied: %v", callback.Values)
 	}
 }
 
 func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
-	good := site.Client("/oauth/good", []string{nativeCallback}, nil)
+	native := []string{nativeCallback}
+	good := site.Client("/oauth/good", native, nil)
+	with := func(member string, value any) string {
+		return site.Client("/oauth/"+member, native, map[string]any{member: value})
+	}
 	person := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	open := func(address string) harness.Page {
+		return person.Open(t, p.AuthorizeURL(p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin().Query))
+	}
 	for name, address := range map[string]string{
-		"secret": site.Client("/oauth/secret", []string{nativeCallback}, map[string]any{"client_secret": "x"}),
-		"end of secret": site.Client("/oauth/ends", []string{nativeCallback},
-			map[string]any{"client_secret_expires_at": 0}),
-		"shared secret": site.Client("/oauth/post", []string{nativeCallback},
-			map[string]any{"token_endpoint_auth_method": "client_secret_post"}),
-		"another's name": site.Client("/oauth/other", []string{nativeCallback}, map[string]any{"client_id": good}),
-		"too long": site.Client("/oauth/long", []string{nativeCallback},
-			map[string]any{"x": strings.Repeat("x", 6<<10)}),
-		"redirect": site.Answer("/oauth/moved", func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "/oauth/good", http.StatusFound)
-		}),
+		"secret":         with("client_secret", "x"),
+		"end of secret":  with("client_secret_expires_at", 0),
+		"shared secret":  with("token_endpoint_auth_method", "client_secret_post"),
+		"another's name": with("client_id", good),
+		"too long":       with("x", strings.Repeat("x", 6<<10)),
+		"redirect":       site.Answer("/oauth/moved", http.RedirectHandler(good, http.StatusFound).ServeHTTP),
 		"a page": site.Answer("/oauth/page", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("<html>"))
 		}),
@@ -148,19 +133,15 @@ func invalidDocumentsShowPage(t *testing.T, p *harness.Product, site *harness.Me
 		"dots":       site.URL + "/oauth/./good",
 		"user":       strings.Replace(good, "https://", "https://me@", 1),
 		"http":       strings.Replace(good, "https://", "http://", 1),
-		"no path":    site.URL,
+		"no path":    "https://" + site.Name(),
 		"not listed": "https://claude.ai/oauth/claude-code-client-metadata",
 	} {
-		attempt := p.DocumentClient(address, nativeCallback, p.BaseURL+"/v1").Begin()
-		if page := person.Open(t, p.AuthorizeURL(attempt.Query)); page.Status != http.StatusBadRequest ||
-			page.Header.Get("Location") != "" {
+		if page := open(address); page.Status != http.StatusBadRequest || page.Header.Get("Location") != "" {
 			t.Errorf("%s:\n%s", name, page)
 		}
 	}
-	slow := site.Answer("/oauth/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	attempt := p.DocumentClient(slow, nativeCallback, p.BaseURL+"/v1").Begin()
-	person.Open(t, p.AuthorizeURL(attempt.Query)).WantsPage(t, http.StatusServiceUnavailable).
-		WantsText(t, "does not respond")
+	open(site.Answer("/oauth/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).
+		WantsPage(t, http.StatusServiceUnavailable).WantsText(t, "does not respond")
 }
 
 func clientAuthenticatesWithJWT(t *testing.T, p *harness.Product, site *harness.MetadataHost) {
@@ -221,15 +202,11 @@ func goSDKConnects(t *testing.T, p *harness.Product, site *harness.MetadataHost)
 			Endpoint:     p.BaseURL + "/mcp",
 			OAuthHandler: w.handler(p.BaseURL),
 		}, nil)
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	defer func() { _ = session.Close() }()
 	for range 2 {
 		result, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"})
-		if err != nil {
-			t.Fatal(redactError(err))
-		}
+		mustRedacted(t, err)
 		who, err := json.Marshal(result.StructuredContent)
 		must(t, err)
 		if result.IsError || !bytes.Contains(who, []byte(p.Demo.Workspaces.Main.Name)) ||
@@ -252,16 +229,8 @@ func TestDocuments_OnlyPublicAddressesAreFetched(t *testing.T) {
 		site.Name(), "localhost" + port, "10.0.0.1" + port, "169.254.169.254" + port, "[::1]" + port,
 		"[::ffff:127.0.0.1]" + port, "[64:ff9b::7f00:1]" + port,
 	}
-	p := harness.NewProduct(
-		t,
-		harness.Private(
-			t,
-			harness.Options{
-				Settings: map[string]string{"ALMONER_CLIENT_DOMAINS": strings.Join(hosts, "=other,") + "=other"},
-			},
-		),
-		&met,
-	)
+	settings := map[string]string{"ALMONER_CLIENT_DOMAINS": strings.Join(hosts, "=other,") + "=other"}
+	p := harness.NewProduct(t, harness.Private(t, harness.Options{Settings: settings}), &met)
 	site.Client("/oauth/client", []string{nativeCallback}, nil)
 	for _, host := range hosts {
 		const timeout = 5 * time.Second // of a host that is dialled

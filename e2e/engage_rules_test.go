@@ -25,9 +25,7 @@ func newForm(t *testing.T, p *harness.Product, ws harness.TestWorkspace) (client
 			{Name: "privacy", Label: "I agree that my answers are kept for a year.", Type: "consent", Required: true},
 		},
 	})
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	return form, "/v1/engage/public/forms/" + form.EmbedKey
 }
 

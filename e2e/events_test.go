@@ -11,9 +11,7 @@ import (
 
 // Connections and members write events too. A refresh changes nothing that an integration can see, and writes none.
 func TestEvents_FollowConnectionsAndMembers(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	events := func(after int64) (types []string, last int64) {
 		t.Helper()

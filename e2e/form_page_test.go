@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,45 +17,23 @@ import (
 
 // formWithTexts creates a form with texts, which the origins may embed, and returns its embed key and id.
 func formWithTexts(
-	t *testing.T,
-	p *harness.Product,
-	ws harness.TestWorkspace,
-	lang string,
-	origins ...string,
+	t *testing.T, p *harness.Product, ws harness.TestWorkspace, lang string, origins ...string,
 ) (key, id string) {
 	t.Helper()
-	if origins == nil {
-		origins = []string{}
-	}
 	made := p.In(ws.Workspace, ws.Token).JSON(t, "POST", "/v1/engage/forms", map[string]any{
 		"title":          "Volunteer with us",
 		"introduction":   "We meet on Saturdays at the harbour.\n\nTell us how you would like to help.",
 		"thankYou":       "See you on Saturday.",
 		"lang":           lang,
-		"allowedOrigins": origins,
-		"fields": []map[string]any{
+		"allowedOrigins": append([]string{}, origins...),
+		"fields": json.RawMessage(`[
 			{"name": "name", "label": "Your name", "type": "text", "required": true},
 			{"name": "email", "label": "E-mail address", "type": "email", "required": true},
-			{
-				"name":    "help",
-				"label":   "How would you like to help?",
-				"type":    "select",
-				"options": []string{"Garden", "Desk"},
-			},
-			{
-				"name":    "days",
-				"label":   "Which days suit you?",
-				"type":    "multiselect",
-				"options": []string{"Friday", "Saturday"},
-			},
+			{"name": "help", "label": "How would you like to help?", "type": "select", "options": ["Garden", "Desk"]},
+			{"name": "days", "label": "Which days suit you?", "type": "multiselect", "options": ["Friday", "Saturday"]},
 			{"name": "about", "label": "Anything else", "type": "textarea"},
-			{
-				"name":     "privacy",
-				"label":    "I agree that you keep my answers for a year.",
-				"type":     "consent",
-				"required": true,
-			},
-		},
+			{"name": "privacy", "label": "I agree that you keep my answers for a year.", "type": "consent",
+				"required": true}]`),
 	}).Wants(t, 201).Object(t)
 	return made["embedKey"].(string), made["id"].(string)
 }
@@ -62,21 +41,14 @@ func formWithTexts(
 const maxFormWeight = 60_000
 
 func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	key, _ := formWithTexts(t, p, ws, "cy")
 	try := func(t *testing.T, screen harness.Screen, scheme string) {
 		browser := newBrowser(t, p, screen)
 		browser.Scheme(scheme)
 		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
 		browser.See("button")
-		if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
-			t.Errorf("requests to %v", hosts)
-		}
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("%q", complaints)
-		}
+		wantsQuiet(t, p, browser)
 		if over := browser.Overflow(); over > 0 {
 			t.Errorf("%d pixels wider than the screen", over)
 		}
@@ -92,9 +64,7 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 		}
 		browser.Click("button")
 		browser.See(".alert")
-		if text := browser.Text(); !strings.Contains(text, "Nifer yr atebion i'w cywiro: 3.") {
-			t.Errorf("%s", text)
-		}
+		wantsText(t, "the page", browser, "Nifer yr atebion i'w cywiro: 3.")
 		// A website chooses the theme of a page in its frame.
 		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed?frame=1&accent=f2c14e")
 		browser.See("button")
@@ -104,9 +74,9 @@ func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
 		if got := background(browser, "button"); got != "rgb(242, 193, 78)" {
 			t.Errorf("the button is %s", got)
 		}
-		if got := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("button")).color`); got !=
-			"rgb(0, 0, 0)" {
-			t.Errorf("the text of the button is %s", got)
+		text := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("button")).color`)
+		if text != "rgb(0, 0, 0)" {
+			t.Errorf("the text of the button is %s", text)
 		}
 	}
 	t.Run("laptop", func(t *testing.T) { try(t, harness.Laptop, "light") })
@@ -118,12 +88,7 @@ func background(b Browser, element string) string {
 }
 
 // newWebsite starts a website with a form on its page. attributes are additional attributes of the script element.
-func newWebsite(
-	t *testing.T,
-	p *harness.Product,
-	ws harness.TestWorkspace,
-	attributes string,
-) (address, formID string) {
+func newWebsite(t *testing.T, p *harness.Product, ws harness.TestWorkspace, attributes string) (address, formID string) {
 	t.Helper()
 	var key string
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -140,9 +105,7 @@ func newWebsite(
 
 // A user fills in and sends the form on a website, using only the keyboard.
 func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	try := func(t *testing.T, screen harness.Screen, scheme string) {
 		site, id := newWebsite(t, p, ws, "")
 		browser := newBrowser(t, p, screen)
@@ -178,13 +141,10 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 				t.Errorf("%s lacks %s", answer, want)
 			}
 		}
-		hosts := browser.Hosts()
-		if len(hosts) != 2 {
+		if hosts := browser.Hosts(); len(hosts) != 2 {
 			t.Errorf("requests to %v", hosts)
 		}
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("%q", complaints)
-		}
+		silent(t, browser)
 		if over := browser.Overflow(); over > 0 {
 			t.Errorf("%d pixels wider than the screen", over)
 		}
@@ -195,9 +155,7 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 
 // A form that is sent without a connection keeps its answers and says so. It can be sent later, from any page.
 func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	key, id := formWithTexts(t, p, ws, "en")
 	browser := newBrowser(t, p, harness.Telephone)
 	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
@@ -217,9 +175,7 @@ func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 	harness.Evaluate[string](browser, `document.getElementById("f1").value = "ada@example.org"`)
 	browser.Offline(true)
 	send(offline)
-	if text := browser.Text(); !strings.Contains(text, "They are still on this page.") {
-		t.Errorf("%s", text)
-	}
+	wantsText(t, "the page", browser, "They are still on this page.")
 	typed := harness.Evaluate[string](browser, `f0.value + " " + f1.value`)
 	if typed != "Ada Okafor ada@example.org" {
 		t.Errorf("the page has %q", typed)
@@ -239,9 +195,7 @@ func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 }
 
 func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	for attributes, want := range map[string][3]string{ // the frame's address, its scheme and its title
 		`data-theme="auto"`: {"frame=1&theme=auto", "light dark", "Volunteer with us"},
 		`data-theme="dark" data-accent="#7A1FA2" data-lang="cy" data-title="Help"`: {
@@ -261,8 +215,6 @@ func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 		if got := harness.Evaluate[string](browser, frame+`.style.colorScheme`); got != want[1] {
 			t.Errorf("%s: the frame is %s", attributes, got)
 		}
-		if complaints := browser.Complaints(); len(complaints) > 0 {
-			t.Errorf("%s: %q", attributes, complaints)
-		}
+		silent(t, browser)
 	}
 }

@@ -13,9 +13,7 @@ import (
 
 // In the last seconds of the 30 days a request gets tokens or invalid_grant, never a server error.
 func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
 	wantsEither := func(answer harness.Answer, left time.Duration) {
 		t.Helper()
@@ -42,9 +40,7 @@ func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 
 // "A permission lost meanwhile is simply without effect (section 6), and back when the user has it back."
 func TestRefresh_LostPermissionReturnsWithUser(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	create := func() harness.Answer {

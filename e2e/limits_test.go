@@ -13,9 +13,7 @@ import (
 // the client, callers who guess tokens, or the end of the grant. Guesses are throttled too, which
 // authserver/internal/endpoint/protocol/token tests: it takes 6,000.
 func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	owner := p.Person(t, ws.Owner)
 	dead := connector.Connect(t, owner)
@@ -53,9 +51,7 @@ func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 // TestBounds_HeadersReportRemainingConcurrency checks the headers for 64 concurrent requests per credential and
 // service, and for two searches. The tests that unreachable names show that more are rejected.
 func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	for _, path := range []string{programmes, programmes + "?q=shelter", "/v1/engage/forms", ws.Clients()} {
 		answer := api.Get(t, path).Wants(t, http.StatusOK)

@@ -21,9 +21,7 @@ func markdown(t *testing.T) []string {
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")
 	list.Dir = ".."
 	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pages := strings.Fields(string(out))
 	if len(pages) < 20 {
 		t.Fatalf("%d pages", len(pages))

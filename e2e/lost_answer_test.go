@@ -10,9 +10,7 @@ import (
 // Contract section 3, "A lost answer can be asked for again". e2e/torture loses answers and runs races.
 
 func TestLostResponse_SenderCanRepeatRequest(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 	form := attempt.CodeForm(attempt.Code(t, owner))
@@ -32,9 +30,7 @@ func TestLostResponse_SenderCanRepeatRequest(t *testing.T) {
 }
 
 func TestLostResponse_ConfidentialAppCanRepeatRequest(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
 	body := app.Body(app.Code(t, p.Person(t, ws.Owner)))
 	api := p.API().With("Idempotency-Key", harness.NewKey())

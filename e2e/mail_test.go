@@ -3,7 +3,6 @@ package e2e
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,19 +10,38 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // The mails of a deployment, received by a real SMTP server.
 
-// mailing starts the stack that tests of mails share.
-var mailing = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Mailbox: true}) })
+// A connected deployment sends mail, and accepts the clients of one website as those of Claude.
+type connected struct {
+	*stack.Stack
+	site *harness.MetadataHost
+}
+
+// deployment starts the connected deployment that tests share.
+var deployment = testkit.Once(func(t testing.TB) connected {
+	site := harness.NewMetadataHost(t)
+	s, err := harness.Lasting(harness.Options{Mailbox: true, Settings: site.Settings("claude")})
+	must(t, err)
+	return connected{s, site}
+})
 
 // enterWithMail returns the product of a deployment that sends mail, for a test with users of its own.
 func enterWithMail(t *testing.T) (*harness.Product, *mailbox.Mailbox) {
 	t.Helper()
-	s, err := mailing()
-	must(t, err)
-	return harness.NewProduct(t, s, &met), s.Mailbox()
+	s := deployment(t)
+	return harness.NewProduct(t, s.Stack, &met), s.Mailbox()
+}
+
+// enterWithDocuments returns the product of a deployment that accepts the clients of a website, and a folder of it. The
+// test has workspaces of its own.
+func enterWithDocuments(t *testing.T) (*harness.Product, *harness.MetadataHost) {
+	t.Helper()
+	s := deployment(t)
+	return harness.NewProduct(t, s.Stack, &met), &harness.MetadataHost{MetadataHost: s.site.For(t)}
 }
 
 // mailTo waits for a mail with a subject to an address.
@@ -56,57 +74,38 @@ func linkIn(t *testing.T, m mailbox.Message, beginning string) string {
 }
 
 // TestBrowser_ForgottenPassword goes from the sign-in page to the mail, its link, a new password and the sign-in with
-// it, on two screens.
+// it. Each page fits a laptop and a phone.
 func TestBrowser_ForgottenPassword(t *testing.T) {
 	t.Parallel()
 	p, box := enterWithMail(t)
-	for screen, chosen := range map[harness.Screen]string{
-		harness.Laptop:    "tide lantern quarry",
-		harness.Telephone: "violet harbour nine",
-	} {
-		user, browser := p.NewWorkspace(t).Owner, newBrowser(t, p, screen)
-		look := func(page string) {
-			t.Helper()
-			for _, fault := range harness.Evaluate[[]string](browser, layoutFaults) {
-				t.Errorf("%s at %d pixels: %s", page, screen.Width, fault)
-			}
-		}
-		browser.Open(p.AppURL + "/login")
-		browser.Click(`a[href="/login/forgotten"]`)
-		browser.See(`form[action="/login/forgotten"]`)
-		look("forgotten")
-		browser.Fill("#email", user.Email)
-		browser.Press(EnterKey)
-		browser.See(`a[href="/login/forgotten"]`)
-		look("requested")
-		link := linkIn(t, mailTo(t, box, user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
-		browser.Open(link)
-		browser.Fill("#new-password", "password1234")
-		browser.Press(EnterKey)
-		browser.See("#new-password-note")
-		look("refused")
-		browser.Fill("#new-password", chosen)
-		browser.Press(EnterKey)
-		browser.See(`form[action="/login"]`)
-		if text := browser.Text(); !strings.Contains(text, "Your new password is set") {
-			t.Errorf("the sign-in page says %s", text)
-		}
-		browser.SignIn(user.Email, chosen)
-		browser.See("#workspaces")
-		changed := mailTo(t, box, user.Email, "Your password was changed")
-		if strings.Contains(changed.Raw, chosen) {
-			t.Error("the mail has the password")
-		}
-		browser.Open(link)
-		if text := browser.Text(); !strings.Contains(text, "This link does not work") {
-			t.Errorf("the used link shows %s", text)
-		}
-		for _, complaint := range browser.Complaints() {
-			if !strings.Contains(complaint, "404") && !strings.Contains(complaint, "400") {
-				t.Errorf("error on the console: %s", complaint)
-			}
-		}
+	const chosen = "tide lantern quarry"
+	user, browser := p.NewWorkspace(t).Owner, newBrowser(t, p, harness.Telephone)
+	browser.Open(p.AppURL + "/login")
+	browser.Click(`a[href="/login/forgotten"]`)
+	browser.See(`form[action="/login/forgotten"]`)
+	looks(t, "forgotten", browser, harness.Laptop, harness.Telephone)
+	browser.Fill("#email", user.Email)
+	browser.Press(EnterKey)
+	browser.See(`a[href="/login/forgotten"]`)
+	looks(t, "requested", browser, harness.Laptop, harness.Telephone)
+	link := linkIn(t, mailTo(t, box, user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
+	browser.Open(link)
+	browser.Fill("#new-password", "password1234")
+	browser.Press(EnterKey)
+	browser.See("#new-password-note")
+	looks(t, "refused", browser, harness.Laptop, harness.Telephone)
+	browser.Fill("#new-password", chosen)
+	browser.Press(EnterKey)
+	browser.See(`form[action="/login"]`)
+	wantsText(t, "the sign-in page", browser, "Your new password is set")
+	browser.SignIn(user.Email, chosen)
+	browser.See("#workspaces")
+	if changed := mailTo(t, box, user.Email, "Your password was changed"); strings.Contains(changed.Raw, chosen) {
+		t.Error("the mail has the password")
 	}
+	browser.Open(link)
+	wantsText(t, "the used link", browser, "This link does not work")
+	sound(t, "forgotten", browser)
 }
 
 // TestMails_OfConnections checks that the user is told of a new connection once, and of its end by a replay.

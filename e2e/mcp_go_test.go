@@ -110,9 +110,8 @@ func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 // The client knows only the URL: 401, discovery, consent in a real browser, token, tools, refresh, replay, a second
 // consent, revocation.
 func TestMCP_GoSDKClient(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws, landing := p.NewWorkspace(t), newLanding(t)
+	p, ws := inWorkspace(t)
+	landing := newLanding(t)
 	connector := connectorAt(t, p, ws, landing, harness.ReadProgrammes)
 	connector.Resource = p.BaseURL + "/mcp"
 	body := harness.ConnectorBody(connector.Resource, harness.ReadProgrammes)
@@ -139,9 +138,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 			Endpoint:     p.BaseURL + "/mcp",
 			OAuthHandler: w.handler(p.BaseURL),
 		}, nil)
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	defer func() { _ = session.Close() }()
 	w.callEveryTool(session, ws)
 
@@ -240,15 +237,11 @@ func TestMCP_OAuth2Library(t *testing.T) {
 		oauth2.SetAuthURLParam("resource", connector.Resource))
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	source := &expiringSource{config: config, ctx: ctx, token: token}
 	for range 3 {
 		current, err := source.Token()
-		if err != nil {
-			t.Fatal(redactError(err))
-		}
+		mustRedacted(t, err)
 		page, _, failed := callTool(t, mcp(p, current.AccessToken), "list_programmes", map[string]any{"limit": 200})
 		if data, _ := page["data"].([]any); failed || len(data) != 200 {
 			t.Errorf("%d programmes", len(data))

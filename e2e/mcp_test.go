@@ -95,9 +95,7 @@ func TestMCP_FirstCallIsChallenged(t *testing.T) {
 }
 
 func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	tokens := connector.Connect(t, owner)
@@ -157,8 +155,7 @@ func TestMCP_HasNoSession(t *testing.T) {
 		newest,
 		"no/such",
 		map[string]any{"_meta": map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28"}},
-	).Wants(t, http.StatusNotFound).
-		Object(t)
+	).Wants(t, http.StatusNotFound).Object(t)
 	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	api.Send(t, http.MethodPost, mcpPath, "application/json", batch).Wants(t, http.StatusBadRequest)
 	api.With("Mcp-Protocol-Version", "2025-03-26").Send(t, http.MethodPost, mcpPath, "application/json", batch).
@@ -206,9 +203,7 @@ func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
 
 // "All users of one platform share one address range": invalid requests of some users do not affect others.
 func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, ws.Owner))
 	for range 150 {
@@ -223,9 +218,7 @@ func TestMCP_SharedAddressIsNotThrottled(t *testing.T) {
 
 // "/mcp/ is answered like /mcp; its name is the one without the slash"
 func TestMCP_PathWithSlashIsAnsweredAlike(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	list := map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 	plain := mcp(p, ws.Token).JSON(t, http.MethodPost, mcpPath, list).Wants(t, http.StatusOK)
 	slash := mcp(p, ws.Token).JSON(t, http.MethodPost, mcpPath+"/", list).Wants(t, http.StatusOK)

@@ -28,9 +28,7 @@ func permissionsBody(permissions ...string) map[string]any {
 }
 
 func TestMembers_ChangeAndRemovalTakeEffectAtOnce(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api, member := p.As(ws.Token), ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes)
 	token := p.Database.Token(t, ws.Workspace, member, harness.ReadProgrammes, harness.WriteProgrammes)
 	tokens := ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))

@@ -82,13 +82,7 @@ func npmProgram(t *testing.T, names ...string) string {
 // block returns a block of the page with this client's values.
 func (c *npmClient) block(name string) string {
 	c.t.Helper()
-	page, err := os.ReadFile(librariesPage)
-	must(c.t, err)
-	_, block, found := strings.Cut(string(page), " run="+name+"\n")
-	if block, _, _ = strings.Cut(block, "```"); !found {
-		c.t.Fatalf("the page has no block %s", name)
-	}
-	return c.page.Replace(block)
+	return c.page.Replace(pageBlock(c.t, name))
 }
 
 // write writes a file of the home directory.

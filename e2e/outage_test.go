@@ -100,7 +100,7 @@ func (s scene) wantsEverythingAgain(t *testing.T, p *harness.Product) {
 	s.connector.WantsWorking(t, s.connector.Connect(t, p.Person(t, s.ws.Owner)))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -33,9 +33,7 @@ func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
 
 // "read at each request, never from a cache that can be stale": a change affects the next request.
 func TestAccess_ReadOnEveryRequest(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner, w := p.Person(t, ws.Owner), p.Database
 	apis := []harness.API{
 		p.In(ws.Workspace, ws.Token),

@@ -19,16 +19,12 @@ func imports(t *testing.T, api harness.API, csv string) client.Import {
 	if err == nil {
 		done, err = p.WaitForImport(ctx, done.ID)
 	}
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	return done
 }
 
 func TestImport_IsProcessed(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	done := imports(t, api, "\ufeffname,summary,status,startsOn,endsOn\r\n"+
 		"Pantry,Food,active,2026-01-01,2026-12-31\r\nChoir,\"Sings, and\r\ndances\",draft,,\r\n\r\n")

@@ -33,9 +33,7 @@ const providerClient = "almoner"
 func newProvider(t testing.TB) *provider {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &provider{key: key}
 	p.server = httptest.NewServer(p)
 	t.Cleanup(p.server.Close)

@@ -19,9 +19,7 @@ func pages(t *testing.T) []byte {
 	var all []byte
 	for _, name := range []string{"../README.md", "../authserver/README.md"} {
 		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, page...)
 	}
 	return all
@@ -40,16 +38,10 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 	dir := t.TempDir()
 	stack := shared(t)
 	demo, err := json.MarshalIndent(stack.Demo, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, ".almoner", "bin"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(dir, ".almoner", "bin"), 0o700))
 	repository, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, there := range map[string]string{
 		".almoner/admin.env":       stack.AdminFile(),
 		".almoner/resourceapi.env": stack.ResourceapiFile(),
@@ -57,13 +49,9 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 		".almoner/bin/resourceapi": filepath.Join(filepath.Dir(stack.Authserver()), "resourceapi"),
 		"shared":                   filepath.Join(repository, "shared"),
 	} {
-		if err := os.Symlink(there, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(there, filepath.Join(dir, name)))
 	}
-	if err := os.WriteFile(filepath.Join(dir, ".almoner", "demo.json"), demo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, ".almoner", "demo.json"), demo, 0o600))
 	for _, shell := range []string{"bash", "sh"} {
 		command := exec.CommandContext(t.Context(), shell, "-c", script)
 		command.Dir = dir

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
 
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
 )
 
@@ -21,19 +23,31 @@ func TestRegister_WorkspaceIsFromURL(t *testing.T) {
 	}
 }
 
-// "Registering an application does not by itself authorise access to user data." (spec 5.2)
+// "Registering an application does not by itself authorise access to user data." (spec 5.2) Nor does a service, which
+// only an administrator's command creates, have access to anything but introspection (contract, section 5).
 func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
-	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	for _, bearer := range []string{app.ClientSecret, app.ClientID, app.ClientID + ":" + app.ClientSecret} {
-		p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p, ws := inWorkspace(t)
+	for name, c := range map[string]demo.Client{
+		"application": ws.Confidential(t, "", harness.ReadProgrammes).Client, "service": p.DemoService().Client,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, bearer := range []string{c.ClientSecret, c.ClientID, c.ClientID + ":" + c.ClientSecret} {
+				p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			}
+			basic := p.API().With("Authorization", harness.Basic(c.ClientID, c.ClientSecret))
+			wantsGateway(t, basic.Get(t, ws.Clients()), http.StatusUnauthorized, "Unauthorized")
+			body := map[string]any{"client_id": c.ClientID, "client_secret": c.ClientSecret}
+			body["grant_type"] = "client_credentials"
+			p.API().JSON(t, http.MethodPost, harness.TokenPath, body).
+				WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type", "invalid_client", "unauthorized_client")
+			for _, grant := range []string{"client_credentials", "authorization_code", "refresh_token"} {
+				form := url.Values{"grant_type": {grant}, "code": {"x"}, "redirect_uri": {"https://x.example/"}}
+				form.Set("refresh_token", "x")
+				if answer := basic.Form(t, harness.TokenPath, form); answer.Status != http.StatusBadRequest &&
+					answer.Status != http.StatusUnauthorized {
+					t.Errorf("at the token endpoint:\n%s", answer)
+				}
+			}
+		})
 	}
-	body := map[string]any{
-		"grant_type":    "client_credentials",
-		"client_id":     app.ClientID,
-		"client_secret": app.ClientSecret,
-	}
-	app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type")
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
@@ -79,6 +80,13 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	}
 	// The grants remain: a refresh returns a token of the other key.
 	connector.List(t, connector.Refresh(t, connected.RefreshToken).Tokens(t)).Wants(t, http.StatusOK)
+}
+
+func wantsInactive(t *testing.T, answer harness.Answer) {
+	t.Helper()
+	if got := strings.TrimSpace(string(answer.Wants(t, http.StatusOK).Body)); got != `{"active":false}` {
+		t.Errorf("want {\"active\":false}:\n%s", answer)
+	}
 }
 
 // held contains access tokens of one signing key.

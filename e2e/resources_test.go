@@ -62,9 +62,7 @@ func toolsUse(t *testing.T, p *harness.Product, ws harness.TestWorkspace) []stri
 // Contract, section 5: the challenge, the resource's metadata, the consent page and the token name exactly the
 // permissions that the operations of the resource need, even if an older client is registered for more.
 func TestConsent_NamesUsablePermissions(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	person := p.Person(t, ws.Owner)
 	for path, want := range map[string][]string{"/v1": operationsUse(t), "/mcp": toolsUse(t, p, ws)} {
 		t.Run(path, func(t *testing.T) {

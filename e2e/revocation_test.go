@@ -12,9 +12,7 @@ import (
 // Contract, section 5: POST /oauth/revoke (RFC 7009).
 
 func TestRevocation_RevokesGrant(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	for name, choose := range map[string]func(old, current harness.Tokens) string{
@@ -49,9 +47,7 @@ func TestRevocation_RevokesGrant(t *testing.T) {
 
 // "a personal access token in token needs no client at all: 200, and its owner gets a mail"
 func TestRevocation_PersonalAccessTokenNeedsNoClient(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 	for range 2 {
 		p.API().Form(t, harness.RevokePath, url.Values{"token": {ws.Token}}).Wants(t, http.StatusOK)

@@ -15,9 +15,7 @@ import (
 // The generated documentation of the settings matches the programs.
 func TestSettings_AreDocumented(t *testing.T) {
 	files, err := settings.Files(t.Context(), "..", filepath.Dir(shared(t).Authserver()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(files) < 2 {
 		t.Fatalf("%d files", len(files))
 	}
@@ -42,9 +40,7 @@ func TestSettings_CheckConfig(t *testing.T) {
 			0o600,
 		),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, program := range []string{"authserver", "resourceapi"} {
 		run := func(environ []string, arguments ...string) (out, errs string, code int) {
 			t.Helper()

@@ -30,9 +30,7 @@ func newTokenPage(t *testing.T, who *harness.Person, page harness.Page) harness.
 		return page
 	}
 	target, err := page.URL.Parse(link)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return who.Arrive(t, target.String())
 }
 
@@ -57,9 +55,7 @@ func values(selection *goquery.Selection) []string {
 }
 
 func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	page := owner.Arrive(t, developersURL(p, ws)).WantsPage(t, http.StatusOK)
 	made := makeToken(t, owner, page, "Payroll bridge", "30", harness.ReadProgrammes)
@@ -93,9 +89,7 @@ func TestPAT_ShownOnceUsedAndRevoked(t *testing.T) {
 // "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration,
 // then revoke the old one." (spec 5.2)
 func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	user := owner.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
 	user.WantsText(t, ws.Workspace.Name, ws.Owner.Email)
@@ -120,9 +114,7 @@ func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
 
 // Contract, section 7: Connected apps lists every grant, and Disconnect revokes it.
 func TestConnectedApps_DisconnectRevokesOneGrant(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
 	tokens, long := connector.Connect(t, owner), app.Connect(t, owner)

@@ -36,9 +36,7 @@ func TestStyle_FilesAreFormattedWithLinesOfAtMost120Columns(t *testing.T) {
 			count++
 			return checkLayout(t, name)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	if count < 500 {
 		t.Errorf("only %d Go files were found", count)
@@ -90,9 +88,7 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	if count < 500 {
 		t.Errorf("only %d texts were found", count)
@@ -105,15 +101,11 @@ func textsOf(t *testing.T, name string) (found []string) {
 	switch filepath.Ext(name) {
 	case ".html", ".js", ".json", ".txt":
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return []string{string(content)}
 	case ".go":
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ast.Inspect(file, func(node ast.Node) bool {
 			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 				found = append(found, literal.Value)

@@ -51,9 +51,7 @@ func wantsSeconds(t *testing.T, name string, got, want int) {
 }
 
 func TestStandardExchange_OAuth2Library(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	owner := p.Person(t, ws.Owner)
 	for method, style := range map[string]oauth2.AuthStyle{
 		"client_secret_post": oauth2.AuthStyleInParams, "client_secret_basic": oauth2.AuthStyleInHeader,
@@ -64,9 +62,7 @@ func TestStandardExchange_OAuth2Library(t *testing.T) {
 			verifier := oauth2.GenerateVerifier()
 			page := owner.Arrive(t, config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier)))
 			token, err := config.Exchange(context.Background(), page.Approve(t), oauth2.VerifierOption(verifier))
-			if err != nil {
-				t.Fatal(redactError(err))
-			}
+			mustRedacted(t, err)
 			p.In(ws.Workspace, token.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 			if token.RefreshToken != "" || token.Extra("tenant_id") != ws.Workspace.ID {
 				t.Error("unexpected refresh token, or wrong tenant_id")
@@ -76,6 +72,14 @@ func TestStandardExchange_OAuth2Library(t *testing.T) {
 }
 
 func redactError(err error) string { return harness.Redact(err.Error()) }
+
+// mustRedacted fails the test now if there is an error, which may contain a secret.
+func mustRedacted(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(redactError(err))
+	}
+}
 
 func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
 	t.Parallel()

@@ -61,9 +61,7 @@ func TestConnectorExchange_OAuth2Library(t *testing.T) {
 		oauth2.SetAuthURLParam("resource", connector.Resource))
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
-	if err != nil {
-		t.Fatal(redactError(err))
-	}
+	mustRedacted(t, err)
 	seen := map[string]bool{token.RefreshToken: true}
 	for range 3 {
 		token.Expiry = time.Now().Add(-time.Second) // the library refreshes expired tokens

@@ -32,9 +32,7 @@ func names() string {
 
 // Without ALMONER_WEBHOOK_CA, every address of this machine and of private networks is refused, in any spelling.
 func TestWebhooks_Addresses(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	for _, address := range []string{
 		"http://hooks.example.invalid/", "https://user:password@hooks.example.invalid/",
@@ -56,9 +54,7 @@ func TestWebhooks_Addresses(t *testing.T) {
 }
 
 func TestWebhooks_ManageByAPI(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	ws := p.NewWorkspace(t)
+	p, ws := inWorkspace(t)
 	api := p.In(ws.Workspace, ws.Token)
 	body := hook("https://hooks.example.invalid/almoner", "programme.created", "member.added")
 	made := keyed(t, api, http.MethodPost, webhooks, body, http.StatusCreated).Object(t)
@@ -167,13 +163,7 @@ func addOnPage(t *testing.T, p *harness.Product, ws harness.TestWorkspace, addre
 
 // workerDies kills the worker after an endpoint has received an event and before it responds. The event is sent again
 // with the same id, and no event is lost.
-func workerDies(
-	t *testing.T,
-	p *harness.Product,
-	worker *stack.Service,
-	receiver *harness.Receiver,
-	api harness.API,
-) {
+func workerDies(t *testing.T, p *harness.Product, worker *stack.Service, receiver *harness.Receiver, api harness.API) {
 	t.Helper()
 	before := len(receiver.At("/api"))
 	receiver.Pause()
