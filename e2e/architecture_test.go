@@ -10,9 +10,11 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,8 +22,7 @@ import (
 )
 
 // The layout of the code: imports point down and never sideways, each library is imported only in its room, and the
-// domain does no I/O. The tables are in architecture_rooms_test.go and
-// architecture_rules_test.go.
+// domain does no I/O. The tables are in architecture_rules_test.go.
 
 const repository = "github.com/almonerhq/almoner/"
 
@@ -174,4 +175,133 @@ func TestArchitecture_NoInitFunctions(t *testing.T) {
 			}
 		}
 	}
+}
+
+const contributing = "../.github/CONTRIBUTING.md"
+
+// A row is one row of the packages. Imports point down.
+type row struct {
+	name     string
+	patterns []string
+}
+
+// rows returns the rows of both services and of what they share, from the top.
+func rows() []row {
+	return []row{
+		{"programs", []string{"authserver/cmd/...", "resourceapi/cmd/..."}},
+		{"composition", []string{"*/internal/app"}},
+		{"the operator's commands", []string{
+			"authserver/internal/admin", "authserver/internal/backup", "authserver/internal/doctor",
+		}},
+		{"HTTP", []string{"*/internal/endpoint/...", "resourceapi/internal/gate/..."}},
+		{"protocol", []string{"authserver/internal/oauth/..."}},
+		{"sign-in", []string{"authserver/internal/signin/..."}},
+		{"accounts and mail", []string{"authserver/internal/account/...", "authserver/internal/mail"}},
+		{"stores", []string{"*/internal/store/..."}},
+		{"everything else of a service", []string{"authserver/...", "resourceapi/..."}},
+		{"shared", []string{"shared/..."}},
+		{forTests, append(supportForTests(), "shared/devkit/...")},
+	}
+}
+
+const forTests = "for tests"
+
+var packageTable = regexp.MustCompile(`(?s)(<!-- packages: .*? -->\n\n).*?\n\n`)
+
+// CONTRIBUTING lists each package in its row, with the first sentence of its comment.
+// ALMONER_WRITE_PACKAGES=1 writes the list.
+func TestArchitecture_ContributingListsPackages(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	table.WriteString("| row | package | what it does |\n|---|---|---|")
+	all := packages(t)
+	listed := map[string]bool{}
+	for _, r := range rows() {
+		name := r.name
+		for _, p := range all {
+			isForTests := matches(p.ImportPath, rows()[len(rows())-1].patterns)
+			if listed[p.ImportPath] || isForTests != (r.name == forTests) || !matches(p.ImportPath, r.patterns) {
+				continue
+			}
+			listed[p.ImportPath] = true
+			fmt.Fprintf(&table, "\n| %s | `%s` | %s |", name, p.ImportPath, summary(p))
+			name = ""
+		}
+	}
+	content, err := os.ReadFile(contributing)
+	must(t, err)
+	if !packageTable.Match(content) {
+		t.Fatal("CONTRIBUTING has no place for the packages")
+	}
+	want := packageTable.ReplaceAll(content, []byte("${1}"+strings.ReplaceAll(table.String(), "$", "$$")+"\n\n"))
+	if slices.Equal(content, want) {
+		return
+	}
+	if os.Getenv("ALMONER_WRITE_PACKAGES") == "" {
+		t.Fatal("CONTRIBUTING lists other packages; ALMONER_WRITE_PACKAGES=1 writes the list")
+	}
+	must(t, os.WriteFile(contributing, want, 0o644))
+}
+
+var packageName = regexp.MustCompile(`^(Package|Command) \S+ |\.$`)
+
+// summary returns what the comment of a package says that it does.
+func summary(p goPackage) string {
+	return strings.ReplaceAll(packageName.ReplaceAllString(p.Doc, ""), "|", `\|`)
+}
+
+// otherEncoders are the files below the endpoints that encode JSON themselves, with the destination of that JSON.
+func otherEncoders() map[string]string {
+	const authserver, resourceapi = "authserver/internal/endpoint/", "resourceapi/internal/endpoint/"
+	return map[string]string{
+		"shared/net/web/web.go":             "the only writer of responses",
+		authserver + "settings/request.go":  "into a sealed form key",
+		authserver + "signin/password.go":   "into a sealed sign-in ticket",
+		authserver + "settings/security.go": "into the sealed setup of an app",
+		resourceapi + "publicforms/view.go": "to the domain, as the answers that a script would send",
+	}
+}
+
+// json.Marshal and json.NewEncoder write six bytes for each <, > and &, so a caller could make a response six times
+// as long as its input. Package web writes JSON without this escaping.
+func TestArchitecture_OnlyWebEncodesJSON(t *testing.T) {
+	t.Parallel()
+	known := otherEncoders()
+	for _, one := range packages(t) {
+		if !strings.Contains(one.ImportPath, "/internal/endpoint") && one.ImportPath != "shared/net/web" &&
+			one.ImportPath != "shared/contract/apierr" && one.ImportPath != "shared/rest" {
+			continue
+		}
+		for _, name := range one.GoFiles {
+			file := one.ImportPath + "/" + name
+			encodes := encodesJSON(t, filepath.Join(one.Dir, name))
+			if _, allowed := known[file]; encodes && !allowed {
+				t.Errorf("%s uses encoding/json to encode: use package web", file)
+			} else if allowed && !encodes {
+				t.Errorf("%s no longer encodes JSON", file)
+			}
+			delete(known, file)
+		}
+	}
+	for file := range known {
+		t.Errorf("%s no longer exists", file)
+	}
+}
+
+func encodesJSON(t *testing.T, path string) (found bool) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	must(t, err)
+	ast.Inspect(parsed, func(node ast.Node) bool {
+		if selector, ok := node.(*ast.SelectorExpr); ok {
+			if from, ok := selector.X.(*ast.Ident); ok && from.Name == "json" {
+				switch selector.Sel.Name {
+				case "Marshal", "MarshalIndent", "NewEncoder":
+					found = true
+				}
+			}
+		}
+		return true
+	})
+	return found
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,9 +78,10 @@ type mistake struct {
 	codes   []string
 }
 
+func is(request url.Values, codes ...string) mistake { return mistake{request, codes} }
+
 // connectorMistakes are requests of a known client with its own callback that have one error.
 func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
-	is := func(request url.Values, codes ...string) mistake { return mistake{request, codes} }
 	return map[string]mistake{
 		"response_type token":    is(change(q, "response_type", "token"), "unsupported_response_type"),
 		"response_type two":      is(change(q, "response_type", "code token"), "unsupported_response_type"),
@@ -116,18 +118,12 @@ func connectorMistakes(q url.Values, otherResource string) map[string]mistake {
 func confidentialMistakes(q url.Values) map[string]mistake {
 	pkce := change(q, "code_challenge", oauth2.S256ChallengeFromVerifier(strings.Repeat("v", 43)))
 	return map[string]mistake{
-		"confidential, response_type token": {
-			change(q, "response_type", "token"),
-			[]string{"unsupported_response_type"},
-		},
-		"confidential, state missing": {change(q, "state"), []string{"invalid_request"}},
-		"confidential, state empty":   {change(q, "state", ""), []string{"invalid_request"}},
-		"confidential, state over the limit": {
-			change(q, "state", strings.Repeat("é", 1025)),
-			[]string{"invalid_request"},
-		},
-		"confidential, challenge plain":      {change(pkce, "code_challenge_method", "plain"), []string{"invalid_request"}},
-		"confidential, challenge, no method": {pkce, []string{"invalid_request"}},
+		"confidential, response_type token":  is(change(q, "response_type", "token"), "unsupported_response_type"),
+		"confidential, state missing":        is(change(q, "state"), "invalid_request"),
+		"confidential, state empty":          is(change(q, "state", ""), "invalid_request"),
+		"confidential, state over the limit": is(change(q, "state", strings.Repeat("é", 1025)), "invalid_request"),
+		"confidential, challenge plain":      is(change(pkce, "code_challenge_method", "plain"), "invalid_request"),
+		"confidential, challenge, no method": is(pkce, "invalid_request"),
 	}
 }
 
@@ -174,4 +170,146 @@ func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
 	refused = owner.Open(t, p.AuthorizeURL(change(q, "resource", "https://x.example"))).Callback(t)
 	wantsError(t, refused, connector.RedirectURI, q.Get("state"), p.BaseURL, "invalid_target")
 	owner.Open(t, p.AuthorizeURL(q)).WantsPage(t, http.StatusForbidden)
+}
+
+// Contract, section 4: valid authorization requests and their results.
+
+func TestAuthorize_IgnoresUnknownParameters(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	for _, request := range []url.Values{p.DemoConfidential().Request(), p.DemoConnector().Begin().Query} {
+		for name, value := range map[string]string{
+			"prompt":        "consent",
+			"nonce":         "n",
+			"audience":      "x",
+			"request_id":    "1",
+			"Scope":         "nonsense",
+			"response_mode": "query",
+		} {
+			request = change(request, name, value)
+		}
+		owner.Consent(t, request)
+	}
+}
+
+// "any length up to 2,048, and comes back byte for byte"
+func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
+	for name, state := range map[string]string{
+		"one character": "x",
+		"longest":       strings.Repeat("s", 2048),
+		"signs":         ` +&=%2B%25;,/?#"<>'\|^~` + "`{}[]",
+		"beyond ASCII":  "café ☕ \u202e",
+		"like JSON":     `{"a":"b"}`,
+		"line breaks":   "a\r\nLocation: https://evil.example",
+		"not UTF-8":     "\xff\xfe",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, button := range []string{"approve", "deny"} {
+				callback := owner.Consent(t, change(p.DemoConfidential().Request(), "state", state)).Press(t, button).
+					Callback(t)
+				if got := callback.Values.Get("state"); got != state {
+					t.Errorf("%s: the state came back as %q", button, got)
+				}
+			}
+		})
+	}
+}
+
+func TestLogin_ReturnsToRequest(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	app := p.DemoConfidential()
+	request := app.Request()
+	request.Set("state", `a b+c%&=;?/#"<é>'`)
+	request.Set("ui_locales", "cy en") // not supported, and ignored
+	person := p.Person(t, p.Demo.Users.Owner)
+	login := person.Arrive(t, p.AuthorizeURL(request))
+	if !login.IsConsent() {
+		t.Fatalf("login did not lead to the consent page:\n%s", login)
+	}
+	callback := login.Press(t, "approve").Callback(t)
+	if got := callback.Values.Get("state"); got != request.Get("state") {
+		t.Errorf("the state is %q after login, want %q", got, request.Get("state"))
+	}
+}
+
+// Contract, section 4: the content of the consent page, and the effect of its two buttons.
+
+func TestConsent_ApprovalReturnsCodeStateIssuer(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.Person(t, p.Demo.Users.Owner)
+	for name, request := range map[string]map[string][]string{
+		"confidential": p.DemoConfidential().Request(), "connector": p.DemoConnector().Begin().Query,
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := owner.Consent(t, request).Press(t, "approve")
+			page.Wants(t, http.StatusSeeOther)
+			callback := page.Callback(t)
+			if got := strings.Join(callback.Names(), " "); got != "code iss state" ||
+				callback.URI != request["redirect_uri"][0] {
+				t.Errorf("redirected to %s with %s", callback.URI, got)
+			}
+			if callback.Values.Get("state") != request["state"][0] || callback.Values.Get("iss") != p.BaseURL {
+				t.Error("wrong state or iss")
+			}
+			if !strings.HasPrefix(callback.Code(), "alm_ac_") {
+				t.Error("the code does not have the format of section 2 of the contract")
+			}
+		})
+	}
+}
+
+// grantsOf returns the number of grants of an application.
+func grantsOf(t *testing.T, p *harness.Product, client string) int {
+	t.Helper()
+	return p.Database.Count(t, `select count(*) from account.grants where client_id = $1`, client)
+}
+
+// A write permission is never granted without its read permission: a request for the write adds the read, and the
+// write is left out if the user lacks the read.
+func TestConsent_WriteNeedsRead(t *testing.T) {
+	p, ws := inWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	attempt := connector.Begin()
+	attempt.Query.Set("scope", harness.WriteProgrammes)
+	page := p.Person(t, ws.Owner).Consent(t, attempt.Query)
+	page.WantsText(t, "See programmes", "Add and change programmes")
+	if tokens := attempt.Post(t, attempt.CodeForm(page.Approve(t))).Tokens(t); tokens.Scope != connector.Scope {
+		t.Errorf("granted %q", tokens.Scope)
+	}
+	writer := p.Person(t, ws.Member(t, harness.WriteProgrammes)).SignedIn(t)
+	writer.Open(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).
+		WantsText(t, "See programmes")
+
+		// A connector that was registered for the write only gets the write only.
+	drop := ws.Connector(t, harness.WriteProgrammes)
+	if tokens := drop.Connect(t, p.Person(t, ws.Owner)); tokens.Scope != harness.WriteProgrammes {
+		t.Errorf("granted %q", tokens.Scope)
+	}
+}
+
+// wantsError checks for an error of RFC 6749, section 4.1.2.1, with state and iss (RFC 9207) and no other parameter.
+// Several codes mean that the contract allows any of them. An empty state means that the callback must not have one.
+func wantsError(t testing.TB, c harness.Callback, uri, state, issuer string, codes ...string) {
+	t.Helper()
+	want := []string{"error", "error_description", "iss", "state"}
+	if state == "" {
+		want = want[:3]
+	}
+	if c.URI != uri || !slices.Equal(c.Names(), want) {
+		t.Errorf("redirected to %s with %v, want %s with %v", c.URI, c.Names(), uri, want)
+	}
+	if !slices.Contains(codes, c.Values.Get("error")) || c.Values.Get("error_description") == "" {
+		t.Errorf("error %q (%s), want %v and a description", c.Values.Get("error"),
+			harness.Redact(c.Values.Get("error_description")), codes)
+	}
+	if c.Values.Get("state") != state || c.Values.Get("iss") != issuer {
+		t.Errorf("wrong state or iss in the error: iss %q, state of %d bytes, want %d", c.Values.Get("iss"),
+			len(c.Values.Get("state")), len(state))
+	}
 }

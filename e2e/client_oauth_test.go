@@ -1,15 +1,23 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
+	"encoding/csv"
 	"errors"
+	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/oauth2"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/client"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // connect returns the tokens after the person has consented to a Go program's request.
@@ -104,4 +112,125 @@ func TestClient_ConfidentialApplication(t *testing.T) {
 		t.Error(err)
 	}
 	refused(t, admin.Delete(ctx, created.ClientID), http.StatusNotFound, client.Flat, "not_found")
+}
+
+func TestClient_BatchesAndTransitions(t *testing.T) {
+	p, ws := inWorkspace(t)
+	ctx := t.Context()
+	all := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Programmes
+	results, err := all.Batch(ctx, []client.NewProgramme{
+		{Name: "Night shelter", ExternalID: "crm-1"},
+		{Name: ""},
+		{Name: "Tool bank", ExternalID: "crm-1"},
+	})
+	if err != nil || len(results) != 3 || results[0].Status != http.StatusCreated || results[0].ID == "" ||
+		results[1].Error == nil || results[1].Error.Fields["name"] == "" || results[2].ID != results[0].ID {
+		t.Fatalf("%+v %v", results, err)
+	}
+	results, err = all.MoveAll(ctx, []client.ProgrammeMove{
+		{ID: results[0].ID, To: client.Active},
+		{ID: results[0].ID, To: client.Draft},
+		{ID: uuid.NewString(), To: client.Active},
+	})
+	if err != nil || len(results) != 3 || results[0].Status != http.StatusOK ||
+		results[1].Error == nil || results[1].Error.Code != client.CodeConflict ||
+		results[2].Status != http.StatusNotFound {
+		t.Errorf("%+v %v", results, err)
+	}
+	_, err = all.MoveAll(ctx, []client.ProgrammeMove{})
+	refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
+}
+
+func TestClient_ExportsSubmissions(t *testing.T) {
+	p, ws := inWorkspace(t)
+	ctx := t.Context()
+	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
+	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{{
+		Name:     "email",
+		Label:    "E-mail",
+		Type:     "email",
+		Required: true,
+	}}})
+	must(t, err)
+	for range 3 {
+		submit(t, p.API(), "/v1/engage/public/forms/"+form.EmbedKey, map[string]any{"email": "ada@example.org"}).
+			Wants(t, http.StatusAccepted)
+	}
+	exported, err := forms.Export(ctx, form.ID, client.CSV, client.SubmissionFilter{})
+	must(t, err)
+	defer func() { _ = exported.Close() }()
+	rows, err := csv.NewReader(exported).ReadAll()
+	if err != nil || len(rows) != 4 || rows[1][len(rows[1])-1] != "ada@example.org" {
+		t.Errorf("%v %v", rows, err)
+	}
+	none, err := forms.Export(ctx, form.ID, client.JSONLines, client.SubmissionFilter{Status: "rejected"})
+	must(t, err)
+	if content, err := io.ReadAll(none); err != nil || len(content) != 0 {
+		t.Errorf("%s %v", content, err)
+	}
+	_, err = forms.Export(ctx, uuid.NewString(), client.CSV, client.SubmissionFilter{})
+	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
+}
+
+// clientConnector returns the connector in the form that the Go client takes.
+func clientConnector(p *harness.Product, c harness.Connector) client.Connector {
+	return client.Connector{
+		Application: clientApplication(p, c.ClientID, c.RedirectURI),
+		Resource:    c.Resource,
+		Scopes:      strings.Fields(c.Scope),
+	}
+}
+
+func clientApplication(p *harness.Product, id, redirectURI string) client.Application {
+	return client.Application{
+		BaseURL:     p.BaseURL,
+		AppURL:      p.AppURL,
+		ClientID:    id,
+		RedirectURI: redirectURI,
+		HTTPClient:  p.HTTPClient(),
+	}
+}
+
+// oauth2Connector returns the connector's configuration for golang.org/x/oauth2.
+func oauth2Connector(p *harness.Product, c harness.Connector) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID:    c.ClientID,
+		RedirectURL: c.RedirectURI,
+		Scopes:      strings.Fields(c.Scope),
+		Endpoint: oauth2.Endpoint{
+			AuthURL:   p.AppURL + "/oauth/authorize",
+			TokenURL:  p.BaseURL + harness.TokenPath,
+			AuthStyle: oauth2.AuthStyleInParams,
+		},
+	}
+}
+
+// withResource returns a context in which golang.org/x/oauth2 sends the connector's resource with every token
+// request. The library has no option for this on refresh.
+func withResource(ctx context.Context, c harness.Connector) context.Context {
+	return context.WithValue(ctx, oauth2.HTTPClient,
+		&http.Client{Transport: resourceSender(c.Resource), Timeout: await.Long})
+}
+
+type resourceSender string
+
+// RoundTrip adds the resource to the form.
+func (r resourceSender) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Body == nil || request.Method != http.MethodPost {
+		return http.DefaultTransport.RoundTrip(request)
+	}
+	content, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	_ = request.Body.Close()
+	form, err := url.ParseQuery(string(content))
+	if err != nil {
+		return nil, err
+	}
+	form.Set("resource", string(r))
+	body := form.Encode()
+	request = request.Clone(request.Context())
+	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader([]byte(body))), int64(len(body))
+	return http.DefaultTransport.RoundTrip(request)
 }

@@ -1,12 +1,76 @@
 package e2e
 
 import (
+	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/client"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
+
+// Contract, section 6: each rule for public forms, tested against the two binaries.
+
+const website = "https://www.canal-lane.example"
+
+// newForm creates a form in the workspace that one website may use, and returns it with its public path.
+func newForm(t *testing.T, p *harness.Product, ws harness.TestWorkspace) (client.Form, string) {
+	t.Helper()
+	form, err := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms.Create(t.Context(), client.NewForm{
+		Title: "Volunteer", AllowedOrigins: []string{website}, Fields: []client.Field{
+			{Name: "name", Label: "Your name", Type: "text", Required: true},
+			{Name: "email", Label: "E-mail", Type: "email", Required: true},
+			{Name: "area", Label: "Where", Type: "select", Options: []string{"Kitchen", "Garden"}},
+			{Name: "privacy", Label: "I agree that my answers are kept for a year.", Type: "consent", Required: true},
+		},
+	})
+	mustRedacted(t, err)
+	return form, "/v1/engage/public/forms/" + form.EmbedKey
+}
+
+func helper() map[string]any {
+	return map[string]any{"name": "Ada Okafor", "email": "ada@example.org", "privacy": true}
+}
+
+func submissions(t *testing.T, p *harness.Product, form client.Form) int {
+	t.Helper()
+	return p.Database.Count(t, `select count(*) from resource.submissions where form_id = $1`, form.ID)
+}
+
+// The form works without script: on a phone it is corrected and sent, and shows its result.
+func TestBrowser_SubmitsFormWithoutScript(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	form, path := newForm(t, p, p.NewWorkspace(t))
+	browser := newBrowser(t, p, harness.Telephone)
+	browser.WithoutScript()
+	browser.Open(p.BaseURL + path + "/embed")
+	browser.Fill("#f0", "Ada Okafor")
+	browser.Click("button[type=submit]")
+	browser.See(".alert")
+	if shown := browser.Text(); !strings.Contains(shown, "Please correct 2 answers") {
+		t.Errorf("%s", shown)
+	}
+	browser.Fill("#f1", "ada@example.org")
+	browser.Click("#f3")
+	time.Sleep(2 * time.Second) // faster submissions are rejected
+	browser.Click("button[type=submit]")
+	browser.See(".thanks")
+	// The page reloads itself until it can show the result. During a reload there is no document for a moment.
+	const text = `document.body ? document.body.innerText : ""`
+	done := func() bool { return strings.Contains(harness.Evaluate[string](browser, text), "have processed them") }
+	await.True(t, "the page shows the result", done)
+	if n := submissions(t, p, form); n != 1 {
+		t.Errorf("%d submissions stored, want 1", n)
+	}
+	if hosts := browser.Hosts(); len(hosts) != 1 {
+		t.Errorf("requests went to %v", hosts)
+	}
+}
 
 // publicForm is the demo's form as a script on the allowed website uses it.
 type publicForm struct {
@@ -105,4 +169,202 @@ func expireJobs(t *testing.T, p *harness.Product) {
 	t.Helper()
 	p.Database.Exec(t, `update river.river_leader set expires_at = elected_at + interval '1 microsecond'`)
 	p.Database.Exec(t, `update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'`)
+}
+
+// "An erasure of more than 1,000 submissions is 202; the form is closed and nothing of it can be read from then on (a
+// supporter likewise)" (contract, section 6a).
+func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	const many = 1500
+	for what, erase := range map[string]func(api harness.API, form, supporter string) harness.Answer{
+		"form": func(api harness.API, form, _ string) harness.Answer {
+			return api.Send(t, http.MethodDelete, "/v1/engage/forms/"+form, "", "")
+		},
+		"supporter": func(api harness.API, _, supporter string) harness.Answer {
+			return api.Send(t, http.MethodDelete, "/v1/engage/supporters/"+supporter, "", "")
+		},
+		"address": func(api harness.API, _, _ string) harness.Answer {
+			return api.JSON(t, http.MethodPost, "/v1/engage/supporters/erase",
+				map[string]any{"email": "ada@example.org"})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ws := p.NewWorkspace(t)
+			api := p.In(ws.Workspace, ws.Token)
+			form, path := newForm(t, p, ws)
+			supporter := uuid.NewString()
+			p.Database.Exec(t, `insert into resource.supporters (id, tenant_id, email)
+				values ($1, $2, 'ada@example.org')`, supporter, ws.Workspace.ID)
+			p.Database.Exec(t, `insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents,
+					trapped, created_at, status, supporter_id, finished_at)
+				select gen_random_uuid(), $1, $2, gen_random_uuid(), '{"email":"ada@example.org"}', '[]', false,
+					now() - make_interval(secs => n), 'processed', $3, now()
+				from generate_series(1, $4) n`, ws.Workspace.ID, form.ID, supporter, many)
+			accepted := erase(api, form.ID, supporter).Wants(t, http.StatusAccepted)
+			address, _ := accepted.Object(t)["statusUrl"].(string)
+			status, ours := strings.CutPrefix(address, p.BaseURL)
+			if !ours || accepted.Object(t)["status"] != "accepted" {
+				t.Fatalf("the answer is %s", accepted)
+			}
+			accepted.WantsHeader(t, "Location", address)
+			if what == "form" {
+				p.API().Get(t, path).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+				api.Get(t, "/v1/engage/forms/"+form.ID).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+			} else {
+				api.Get(t, "/v1/engage/supporters/"+supporter).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+				list := api.Get(t, "/v1/engage/forms/"+form.ID+"/submissions").Wants(t, http.StatusOK).Object(t)
+				if len(list["data"].([]any)) != 0 {
+					t.Error("submissions can be read")
+				}
+			}
+			forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
+			ended, err := forms.WaitForErasure(t.Context(), accepted.Object(t)["id"].(string))
+			if err != nil || ended.DeletedSubmissions != many {
+				t.Errorf("%+v %v", ended, err)
+			}
+			if s := api.Get(t, status).Wants(t, http.StatusOK).Object(t)["status"]; s != "processed" {
+				t.Errorf("the status is %v", s)
+			}
+			small, _ := newForm(t, p, ws)
+			e, err := forms.Erase(t.Context(), small.ID)
+			unknown, erred := forms.EraseAddress(t.Context(), "unknown@example.org")
+			if err != nil || erred != nil || e != unknown || e != (client.Erasure{Status: client.ErasureProcessed}) {
+				t.Errorf("an erasure of nothing is %+v %v, %+v %v", e, err, unknown, erred)
+			}
+			if n := submissions(t, p, form); n != 0 {
+				t.Errorf("%d submissions are left", n)
+			}
+		})
+	}
+}
+
+// keyed sends a write with a new Idempotency-Key, and then the key with another body. It returns the first answer.
+func keyed(t *testing.T, api harness.API, method, path string, body any, want int) harness.Answer {
+	t.Helper()
+	api = api.With("Idempotency-Key", uuid.NewString())
+	first := api.JSON(t, method, path, body).Wants(t, want)
+	api.JSON(t, method, path, map[string]any{"another": "body"}).WantsNested(t, http.StatusConflict, "CONFLICT")
+	return first
+}
+
+// deleted is keyed for DELETE, whose first request has no body.
+func deleted(t *testing.T, api harness.API, path string, want int) {
+	t.Helper()
+	api = api.With("Idempotency-Key", uuid.NewString())
+	api.Send(t, http.MethodDelete, path, "", "").Wants(t, want)
+	api.Send(t, http.MethodDelete, path, "application/json", `{"another":"body"}`).
+		WantsNested(t, http.StatusConflict, "CONFLICT")
+}
+
+func TestProgrammes_ExternalIDsBatchesAndErasure(t *testing.T) {
+	p, ws := inWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
+	const path = programmes + "/external/crm-1"
+	keyed(t, api, http.MethodPut, path, map[string]any{"name": "Spring pantry"}, http.StatusCreated)
+	changed := api.JSON(t, http.MethodPut, path, map[string]any{"name": "Summer pantry"}).Wants(t, http.StatusOK)
+	if name := changed.Object(t)["name"]; name != "Summer pantry" {
+		t.Errorf("%v", name)
+	}
+	api.With("If-Match", `"0"`).JSON(t, http.MethodPut, path, map[string]any{"name": "x"}).
+		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	batch := keyed(t, api, http.MethodPost, programmes+"/batch", map[string]any{"items": []any{
+		map[string]any{"name": "Autumn pantry", "externalId": "crm-1"},
+		map[string]any{"name": ""},
+		map[string]any{"name": "Winter pantry"},
+	}}, http.StatusOK).Object(t)["data"].([]any)
+	var got []float64
+	for _, one := range batch {
+		status, _ := one.(map[string]any)["status"].(float64)
+		got = append(got, status)
+	}
+	if len(got) != 3 || got[0] != http.StatusOK || got[1] != http.StatusBadRequest || got[2] != http.StatusCreated {
+		t.Errorf("%v", got)
+	}
+	id, _ := batch[2].(map[string]any)["id"].(string)
+	moved := keyed(t, api, http.MethodPost, programmes+"/transitions", map[string]any{"items": []any{
+		map[string]any{"id": batch[0].(map[string]any)["id"], "to": "active"},
+		map[string]any{"id": id, "to": "completed"},
+	}}, http.StatusOK).Object(t)["data"].([]any)
+	if len(moved) != 2 || moved[0].(map[string]any)["status"] != float64(http.StatusOK) ||
+		moved[1].(map[string]any)["status"] != float64(http.StatusConflict) {
+		t.Errorf("%v", moved)
+	}
+	deleted(t, api, programmes+"/"+id, http.StatusNoContent)
+	api.Send(t, http.MethodDelete, programmes+"/"+id, "", "").WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+
+	me := p.As(ws.Token).Get(t, "/v1/me").Wants(t, http.StatusOK).Object(t)
+	if workspaces := me["workspaces"].([]any); len(workspaces) != 1 ||
+		workspaces[0].(map[string]any)["id"] != ws.Workspace.ID {
+		t.Errorf("%v", me)
+	}
+	p.As(ws.Token).Get(t, "/v1/me?unknown=1").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	account := "/v1/account/tenants/" + ws.Workspace.ID
+	for _, list := range []string{"/oauth-clients", "/members", "/invitations"} {
+		p.As(ws.Token).Get(t, account+list+"?cursor=x").Wants(t, http.StatusBadRequest)
+		p.As(ws.Token).Get(t, account+list+"?limit=1").Wants(t, http.StatusOK)
+	}
+}
+
+func TestEngage_SubmissionsAndSupportersAreErased(t *testing.T) {
+	p, ws := inWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
+	form, path := newForm(t, p, ws)
+	submit := func() string {
+		t.Helper()
+		token, _ := p.API().Get(t, path).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
+		met.Add("submission token", token)
+		sent := p.API().JSON(t, http.MethodPost, path+"/submissions",
+			map[string]any{"submissionToken": token, "answers": helper()}).Wants(t, http.StatusAccepted)
+		id, _ := sent.Object(t)["id"].(string)
+		return "/v1/engage/submissions/" + id
+	}
+	processed := func(path string) {
+		t.Helper()
+		await.True(t, "the submission is processed", func() bool {
+			return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] == "processed"
+		})
+	}
+	first, second := submit(), submit()
+	processed(first)
+	processed(second)
+	export := "/v1/engage/forms/" + form.ID + "/submissions/export?format="
+	for format, lines := range map[string]int{"csv": 3, "jsonl": 2} {
+		if body := string(api.Get(t, export+format).Wants(t, http.StatusOK).Body); strings.Count(body, "\n") != lines {
+			t.Errorf("%s has %d lines, want %d", format, strings.Count(body, "\n"), lines)
+		}
+	}
+	deleted(t, api, first, http.StatusNoContent)
+	api.Get(t, first).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	supporter := func() string {
+		t.Helper()
+		people := api.Get(t, "/v1/engage/supporters").Wants(t, http.StatusOK).Object(t)["data"].([]any)
+		if len(people) != 1 {
+			t.Fatalf("%d supporters", len(people))
+		}
+		id, _ := people[0].(map[string]any)["id"].(string)
+		return "/v1/engage/supporters/" + id
+	}
+	person := supporter()
+	if read := api.Get(t, person).Wants(t, http.StatusOK).Object(t); read["email"] != "ada@example.org" {
+		t.Error("the supporter has another address")
+	}
+	deleted(t, api, person, http.StatusOK)
+	api.Get(t, second).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+
+	processed(submit())
+	address := map[string]any{"email": "ada@example.org"}
+	erased := keyed(t, api, http.MethodPost, "/v1/engage/supporters/erase", address, http.StatusOK).Object(t)
+	if erased["deletedSubmissions"] != float64(1) {
+		t.Errorf("%v", erased)
+	}
+	again := api.JSON(t, http.MethodPost, "/v1/engage/supporters/erase", address).Wants(t, http.StatusOK).Object(t)
+	if again["deletedSubmissions"] != float64(0) {
+		t.Errorf("%v", again)
+	}
+	deleted(t, api, "/v1/engage/forms/"+form.ID, http.StatusOK)
+	if n := submissions(t, p, form); n != 0 {
+		t.Errorf("%d submissions are left", n)
+	}
 }

@@ -88,7 +88,9 @@ func background(b Browser, element string) string {
 }
 
 // newWebsite starts a website with a form on its page. attributes are additional attributes of the script element.
-func newWebsite(t *testing.T, p *harness.Product, ws harness.TestWorkspace, attributes string) (address, formID string) {
+func newWebsite(
+	t *testing.T, p *harness.Product, ws harness.TestWorkspace, attributes string,
+) (address, formID string) {
 	t.Helper()
 	var key string
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

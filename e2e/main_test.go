@@ -4,14 +4,23 @@
 package e2e
 
 import (
+	"context"
+	"crypto/elliptic"
+	"encoding/base64"
 	"fmt"
+	"math/big"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // met are the secrets that the tests of this process have used. TestMain searches for them at the end.
@@ -25,6 +34,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// bounded needs 65 concurrent requests of one credential that all wait for Postgres, or a search that takes half a
+// second.
+const bounded = "app.TestBounds_OneCredentialHas64InFlightAnd2Searches"
+
 // unreachable are patterns of described responses that no request can cause here. Each has a test closer to its cause.
 var unreachable = map[string]string{
 	// Keys are read at the start, which waits for the database.
@@ -32,13 +45,13 @@ var unreachable = map[string]string{
 	// Needs 6,000 wrong secrets of one client within a minute.
 	"POST /v1/account/oauth/revoke 429":     "token.TestRevoke_OnlyWrongSecretsAreThrottled",
 	"POST /v1/account/oauth/introspect 429": "token.TestIntrospect_OnlyWrongSecretsAreThrottled",
-	// Needs 65 concurrent requests of one credential that all wait for Postgres, or a search that takes half a second.
-	"[A-Z]+ /(mcp|v1/me|v1/events|v1/programmes/.*) 429":              "app.TestBounds_OneCredentialHas64InFlightAnd2Searches",
-	"[A-Z]+ /v1/webhooks.* 429":                                       "app.TestBounds_OneCredentialHas64InFlightAnd2Searches",
-	"[A-Z]+ /v1/engage/(forms|submissions|supporters|erasures).* 429": "app.TestBounds_OneCredentialHas64InFlightAnd2Searches",
-	"[A-Z]+ /v1/account/tenants/.* 429":                               "api.TestBounds_OneCredentialHas64InFlightAnd8Handled",
-	"GET /v1/programmes/programmes 422":                               "app.TestSearch_TooExpensiveIs422",
-	"POST /v1/programmes/programmes/imports 429":                      "app.TestImport_TooManyWaitingIs429",
+
+	`[A-Z]+ /(mcp|v1/me|v1/events|v1/webhooks.*) 429`:                                 bounded,
+	`[A-Z]+ /v1/(programmes/.*|engage/(forms|submissions|supporters|erasures).*) 429`: bounded,
+
+	"[A-Z]+ /v1/account/tenants/.* 429":          "api.TestBounds_OneCredentialHas64InFlightAnd8Handled",
+	"GET /v1/programmes/programmes 422":          "app.TestSearch_TooExpensiveIs422",
+	"POST /v1/programmes/programmes/imports 429": "app.TestImport_TooManyWaitingIs429",
 }
 
 // isUnreachable reports whether a described response, such as "GET /v1/me 429", is unreachable.
@@ -95,4 +108,90 @@ func inWorkspace(t *testing.T) (*harness.Product, harness.TestWorkspace) {
 	t.Parallel()
 	p := enter(t)
 	return p, p.NewWorkspace(t)
+}
+
+// programmes is the list's path (spec 4.1).
+const programmes = "/v1/programmes/programmes"
+
+// alterLast changes a character near the end of a token, which belongs to a signature, a MAC or a checksum.
+func alterLast(token string) string {
+	at := len(token) - 3
+	other := "A"
+	if token[at] == 'A' {
+		other = "B"
+	}
+	return token[:at] + other + token[at+1:]
+}
+
+// otherForm returns the other ECDSA signature that is valid for the same message: (r, n-s).
+func otherForm(t *testing.T, signature string) string {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil || len(raw) != 64 {
+		t.Fatal("a signature that is not ES256")
+	}
+	s := new(big.Int).Sub(elliptic.P256().Params().N, new(big.Int).SetBytes(raw[32:]))
+	return base64.RawURLEncoding.EncodeToString(append(raw[:32:32], s.FillBytes(make([]byte, 32))...))
+}
+
+func sorted(values []string) []string { return slices.Sorted(slices.Values(values)) }
+
+// A withdrawal is a statement that withdraws what allows a request. It must affect at least one row.
+type withdrawal struct {
+	SQL  string
+	Args []any
+}
+
+// inBetween makes changes between the check and the write of a request. The changes are made in a transaction that is
+// open when the request starts, so that the checks of the request see the state before them. The transaction is
+// committed as soon as the request waits for a row that it has locked. A request that ties its write to its check
+// waits for the commit and then finds that it is no longer allowed. A request that does not tie them waits for
+// nothing and ends before the commit, which shows in what it wrote.
+func inBetween(t testing.TB, d *harness.Database, request func(), changes ...withdrawal) {
+	t.Helper()
+	whileLocked(t, d, request, func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, changes...)
+}
+
+// meanwhile runs do while a request waits for a row that the SQL has locked. The transaction of the SQL is rolled back.
+func meanwhile(t testing.TB, d *harness.Database, request, do func(), sql string, args ...any) {
+	t.Helper()
+	whileLocked(t, d, request, func(ctx context.Context, tx pgx.Tx) error {
+		do()
+		return tx.Rollback(ctx)
+	}, withdrawal{sql, args})
+}
+
+// whileLocked makes changes, starts the request, and calls end when the request waits for a row that the changes have
+// locked, or has ended.
+func whileLocked(
+	t testing.TB, d *harness.Database, request func(), end func(context.Context, pgx.Tx) error, changes ...withdrawal,
+) {
+	t.Helper()
+	ctx, tx := context.WithoutCancel(t.Context()), d.Begin(t)
+	for _, change := range changes {
+		if tag, err := tx.Exec(ctx, change.SQL, change.Args...); err != nil || tag.RowsAffected() == 0 {
+			t.Fatalf("%s: %d rows, %v", change.SQL, tag.RowsAffected(), err)
+		}
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); request() }()
+	pid := int32(tx.Conn().PgConn().PID())
+	await.True(t, "the request waits for the change or ends", func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+		}
+		return d.Count(t, `select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))`, pid) > 0
+	})
+	must(t, end(ctx, tx))
+	<-done
+}
+
+// replaces marks a personal access token as the replacement of a former one.
+func replaces(t testing.TB, d *harness.Database, token, former string) {
+	t.Helper()
+	d.Exec(t, `update account.personal_access_tokens new set replaces_id = old.id
+		from account.personal_access_tokens old where new.hash = $1 and old.hash = $2`,
+		credential.Hash(token), credential.Hash(former))
 }

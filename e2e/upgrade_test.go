@@ -1,17 +1,27 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/database/migrate"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // During an upgrade the schema is already new, and old and new processes serve requests in turn (deploy/UPGRADING.md).
@@ -136,4 +146,250 @@ func (t through) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Host = r.URL.Host
 	r.URL.Host = address.Host
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// emptyDatabase creates an empty database on the stack's server and returns its URL and a connection of its owner.
+func emptyDatabase(t *testing.T, name string) (address string, connection *pgx.Conn) {
+	t.Helper()
+	running := shared(t)
+	owner, err := url.Parse(running.DatabaseURL)
+	must(t, err)
+	administrator, err := pgx.Connect(t.Context(), running.Postgres.URL)
+	must(t, err)
+	_, err = administrator.Exec(t.Context(), "create database "+name+" owner "+owner.User.Username())
+	must(t, err)
+	owner.Path = "/" + name
+	connection, err = pgx.Connect(t.Context(), owner.String())
+	must(t, err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = connection.Close(ctx)
+		if _, err := administrator.Exec(ctx, "drop database "+name+" with (force)"); err != nil {
+			t.Error(err)
+		}
+		_ = administrator.Close(ctx)
+	})
+	return owner.String(), connection
+}
+
+// content returns the names of all tables, indexes and functions of a database, and the rows of the version tables.
+func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
+	t.Helper()
+	queries := []string{
+		"select c.oid::regclass::text || ' ' || c.relfilenode from pg_class c where " +
+			"c.relnamespace::regnamespace::text not in ('pg_catalog', 'pg_toast', 'information_schema') order by 1",
+		"select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text not in " +
+			"('pg_catalog', 'information_schema') order by 1",
+	}
+	for _, table := range versions {
+		queries = append(queries, "select v::text from "+table+" v order by 1")
+	}
+	var all []string
+	for _, sql := range queries {
+		rows, _ := connection.Query(t.Context(), sql)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		must(t, err)
+		all = append(all, lines...)
+	}
+	return strings.Join(all, "\n")
+}
+
+// Deployments use the exit status of `migrate --check` to see whether the schema matches the program
+// (deploy/UPGRADING.md).
+func TestMigrate_CheckReportsStatusWithoutChanges(t *testing.T) {
+	t.Parallel()
+	address, connection := emptyDatabase(t, "nobody_migrated")
+	var versions []string
+	for _, program := range []string{"authserver", "resourceapi"} {
+		check := func(want int, words string) {
+			t.Helper()
+			before := content(t, connection, versions...)
+			output, status := migrates(t, program, address, "--check")
+			if status != want || !strings.Contains(output, words) {
+				t.Errorf("%s migrate --check: %d %s, want %d and %q", program, status, output, want, words)
+			}
+			if after := content(t, connection, versions...); after != before {
+				t.Errorf("%s migrate --check has changed the database from\n%s\nto\n%s", program, before, after)
+			}
+		}
+		check(3, "_base.sql")
+		if output, status := migrates(t, program, address); status != 0 {
+			t.Fatalf("%s migrate: %d %s", program, status, output)
+		}
+		versions = append(versions, "goose_"+program)
+		check(0, "up to date")
+		_, err := connection.Exec(t.Context(),
+			fmt.Sprintf("insert into goose_%s (version_id, is_applied) values (99999, true)", program))
+		must(t, err)
+		check(4, "99999")
+	}
+}
+
+// The first migration of each service makes what the migrations before it made: an installation of the oldest release
+// that is upgraded in place gets the schema of a new installation, with the same rows. One that lacks the last of these
+// migrations is refused and stays as it is.
+func TestMigrate_OldestUpgradeEqualsNewInstallation(t *testing.T) {
+	t.Parallel()
+	fresh, _ := emptyDatabase(t, "new_installation")
+	upgraded, _ := emptyDatabase(t, "oldest_upgrade")
+	for _, service := range []string{"authserver", "resourceapi"} {
+		folder := service + "/internal/store/postgres/migrations"
+		earlier := harness.CommittedFolder(t, migrate.OldestUpgrade, folder)
+		names, err := filepath.Glob(filepath.Join(earlier, "*.sql"))
+		must(t, err)
+		slices.Sort(names)
+		last := names[len(names)-1]
+		hidden := filepath.Join(t.TempDir(), filepath.Base(last))
+		must(t, os.Rename(last, hidden))
+		before := migrate.Migrations{Files: os.DirFS(earlier), Table: "goose_" + service}
+		_, err = before.Up(t.Context(), upgraded)
+		must(t, err)
+		output, status := migrates(t, service, upgraded)
+		if status != 1 || !strings.Contains(output, migrate.OldestUpgrade) {
+			t.Errorf("%s migrate, of an older database: %d %s", service, status, output)
+		}
+		must(t, os.Rename(hidden, last))
+		_, err = before.Up(t.Context(), upgraded)
+		must(t, err)
+		for _, database := range []string{upgraded, fresh} {
+			if output, status := migrates(t, service, database); status != 0 {
+				t.Fatalf("%s migrate: %d %s", service, status, output)
+			}
+			if output, status := migrates(t, service, database, "--check"); status != 0 {
+				t.Errorf("%s migrate --check: %d %s", service, status, output)
+			}
+		}
+	}
+	if got, want := dumped(t, upgraded), dumped(t, fresh); got != want {
+		t.Errorf("the schemas differ:\n%s", firstDifference(got, want))
+	}
+}
+
+// migrates runs the migrate command of a service.
+func migrates(t *testing.T, service, database string, arguments ...string) (output string, status int) {
+	t.Helper()
+	arguments = append([]string{"migrate"}, arguments...)
+	command := exec.CommandContext(t.Context(), harness.Program(t, service), arguments...)
+	command.Env = []string{"ALMONER_DATABASE_URL=" + database}
+	out, err := command.CombinedOutput()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return string(out), command.ProcessState.ExitCode()
+}
+
+var (
+	// Newer versions of pg_dump write a random key.
+	dumpKey = regexp.MustCompile(`(?m)^\\(un)?restrict .*$`)
+	moment  = regexp.MustCompile(`'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+[^']*'`)
+)
+
+// dumped returns the schema and the rows of a database as pg_dump writes them, without the times of rows.
+func dumped(t *testing.T, database string) string {
+	t.Helper()
+	folders, environ, err := localstore.Tools(os.Getenv("ALMONER_TEST_TOOLS"))
+	must(t, err)
+	command := exec.CommandContext(t.Context(), filepath.Join(folders[0], "pg_dump"), "--inserts", database)
+	command.Env = append(os.Environ(), environ...)
+	out, err := command.Output()
+	must(t, err)
+	return moment.ReplaceAllString(dumpKey.ReplaceAllString(string(out), ""), "'moment'")
+}
+
+// firstDifference returns the first lines in which two texts differ.
+func firstDifference(got, want string) string {
+	wanted := strings.Split(want, "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(wanted) || line != wanted[i] {
+			return fmt.Sprintf("line %d: %q, want %q", i+1, line, wanted[min(i, len(wanted)-1)])
+		}
+	}
+	return "lines are missing"
+}
+
+// administer runs a command of `authserver admin`.
+func administer(t *testing.T, s *stack.Stack, args ...string) {
+	t.Helper()
+	line := append([]string{"-c", `set -a; . "$0"; exec "$@"`, s.AdminFile(), s.Authserver(), "admin"}, args...)
+	if out, err := exec.CommandContext(t.Context(), "sh", line...).CombinedOutput(); err != nil {
+		t.Fatalf("admin %v: %v\n%s", args, err, out)
+	}
+}
+
+// Contract, section 6: after a signing key is removed, the next request with one of its tokens is rejected on every
+// route.
+func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
+	t.Parallel()
+	running := harness.Private(t, harness.Options{})
+	p := harness.NewProduct(t, running, &met)
+	ws, service := p.NewWorkspace(t), p.DemoService()
+	owner := p.Person(t, ws.Owner)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	assistant := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	connected := connector.Connect(t, owner)
+	stolen := held{connected.AccessToken, assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken}
+	kid := keyOf(t, stolen.rest)
+	works := func(what string, tokens held) {
+		t.Helper()
+		t.Log(what)
+		p.In(ws.Workspace, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+		rpc(t, mcp(p, tokens.mcp), "tools/list", nil).Wants(t, http.StatusOK)
+		p.As(tokens.account).Get(t, ws.Clients()).Wants(t, http.StatusOK)
+		for _, token := range []string{tokens.rest, tokens.mcp, tokens.account} {
+			if active := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
+				t.Errorf("introspection returns active: %v", active)
+			}
+		}
+	}
+	works("before the rotation", stolen)
+
+	administer(t, running, "keys", "rotate")
+	var other held
+	await.True(t, "the next key signs", func() bool {
+		other.rest = connector.Connect(t, owner).AccessToken
+		return keyOf(t, other.rest) != kid
+	})
+	other.mcp, other.account = assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken
+	works("under the next key", other)
+	works("under the retired key", stolen)
+
+	administer(t, running, "keys", "remove", "--", kid)
+	p.In(ws.Workspace, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
+	p.As(stolen.account).Get(t, ws.Clients()).Wants(t, http.StatusForbidden)
+	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {
+		wantsInactive(t, service.Introspect(t, token))
+	}
+	works("under the other key, after the removal", other)
+	// The current key is removed: the processes sign with the next one at once, before they read the keys again.
+	current := keyOf(t, other.rest)
+	before := connector.Connect(t, owner)
+	administer(t, running, "keys", "remove", "--", current)
+	for _, tokens := range []harness.Tokens{
+		connector.Refresh(t, before.RefreshToken).Tokens(t), connector.Connect(t, owner), app.Connect(t, owner),
+	} {
+		if keyOf(t, tokens.AccessToken) == current {
+			t.Error("a removed key signed a token")
+		}
+		p.In(ws.Workspace, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+	}
+	// The grants remain: a refresh returns a token of the other key.
+	connector.List(t, connector.Refresh(t, connected.RefreshToken).Tokens(t)).Wants(t, http.StatusOK)
+}
+
+func wantsInactive(t *testing.T, answer harness.Answer) {
+	t.Helper()
+	if got := strings.TrimSpace(string(answer.Wants(t, http.StatusOK).Body)); got != `{"active":false}` {
+		t.Errorf("want {\"active\":false}:\n%s", answer)
+	}
+}
+
+// held contains access tokens of one signing key.
+type held struct{ rest, mcp, account string }
+
+func keyOf(t *testing.T, token string) string {
+	t.Helper()
+	kid, _ := harness.Decode(t, token).Header["kid"].(string)
+	return kid
 }

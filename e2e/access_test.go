@@ -1,0 +1,337 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/PuerkitoBio/goquery"
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/deploy/local/demo"
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// Spec 4.2 and 5.2, contract, section 5: registered applications.
+
+func TestRegister_WorkspaceIsFromURL(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
+	caller := p.As(ws.Token).With("X-Tenant-Id", other.Workspace.ID)
+	caller.JSON(t, http.MethodPost, ws.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
+		Wants(t, http.StatusCreated)
+	if list := p.As(other.Token).Get(t, other.Clients()).Object(t)["data"].([]any); len(list) != 0 {
+		t.Error("the tenant header had an effect on an account route")
+	}
+}
+
+// "Registering an application does not by itself authorise access to user data." (spec 5.2) Nor does a service, which
+// only an administrator's command creates, have access to anything but introspection (contract, section 5).
+func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
+	p, ws := inWorkspace(t)
+	for name, c := range map[string]demo.Client{
+		"application": ws.Confidential(t, "", harness.ReadProgrammes).Client, "service": p.DemoService().Client,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, bearer := range []string{c.ClientSecret, c.ClientID, c.ClientID + ":" + c.ClientSecret} {
+				p.In(ws.Workspace, bearer).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+			}
+			basic := p.API().With("Authorization", harness.Basic(c.ClientID, c.ClientSecret))
+			wantsGateway(t, basic.Get(t, ws.Clients()), http.StatusUnauthorized, "Unauthorized")
+			body := map[string]any{"client_id": c.ClientID, "client_secret": c.ClientSecret}
+			body["grant_type"] = "client_credentials"
+			p.API().JSON(t, http.MethodPost, harness.TokenPath, body).
+				WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type", "invalid_client", "unauthorized_client")
+			for _, grant := range []string{"client_credentials", "authorization_code", "refresh_token"} {
+				form := url.Values{"grant_type": {grant}, "code": {"x"}, "redirect_uri": {"https://x.example/"}}
+				form.Set("refresh_token", "x")
+				if answer := basic.Form(t, harness.TokenPath, form); answer.Status != http.StatusBadRequest &&
+					answer.Status != http.StatusUnauthorized {
+					t.Errorf("at the token endpoint:\n%s", answer)
+				}
+			}
+		})
+	}
+}
+
+// Contract, section 7: the members and invitations of a workspace.
+
+func membersOf(workspace demo.Workspace) string {
+	return "/v1/account/tenants/" + workspace.ID + "/members"
+}
+
+func invitationsOf(workspace demo.Workspace) string {
+	return "/v1/account/tenants/" + workspace.ID + "/invitations"
+}
+
+func invitationBody(email string, permissions ...string) map[string]any {
+	return map[string]any{"email": email, "permissions": permissions}
+}
+
+func permissionsBody(permissions ...string) map[string]any {
+	return map[string]any{"permissions": permissions}
+}
+
+func TestMembers_ChangeAndRemovalTakeEffectAtOnce(t *testing.T) {
+	p, ws := inWorkspace(t)
+	api, member := p.As(ws.Token), ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	token := p.Database.Token(t, ws.Workspace, member, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))
+	one := membersOf(ws.Workspace) + "/" + member.ID
+	list := api.Get(t, membersOf(ws.Workspace)).Wants(t, http.StatusOK).Object(t)
+	if data, _ := list["data"].([]any); len(data) != 2 || !strings.Contains(string(api.Get(t,
+		membersOf(ws.Workspace)).Body), member.Email) {
+		t.Errorf("%v", list)
+	}
+	mine := p.In(ws.Workspace, token)
+	mine.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Lunch club"}).Wants(t, http.StatusCreated)
+	api.JSON(t, http.MethodPatch, one, permissionsBody(harness.ReadProgrammes)).Wants(t, http.StatusOK)
+	mine.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Lunch club"}).
+		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
+	mine.Get(t, programmes).Wants(t, http.StatusOK)
+	api.Send(t, http.MethodDelete, one, "", "").Wants(t, http.StatusNoContent)
+	mine.Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
+	api.Send(t, http.MethodDelete, one, "", "").WantsFlat(t, http.StatusNotFound, "not_found")
+}
+
+// Each write of the account API can be repeated with its Idempotency-Key: it takes effect once (contract, section 6).
+func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
+	p, ws := inWorkspace(t)
+	member := ws.Member(t, harness.ReadProgrammes)
+	tenant := "/v1/account/tenants/" + ws.Workspace.ID
+	api := p.As(ws.Token)
+	application := map[string]any{
+		"name":                "Donor sync",
+		"redirectUris":        []string{"https://sync.example.org/callback"},
+		"requiredPermissions": []string{harness.ReadProgrammes},
+	}
+	permissions := []string{harness.ReadProgrammes}
+	client := api.JSON(t, http.MethodPost, tenant+"/oauth-clients", application).Wants(t, 201).Object(t)
+	one := tenant + "/oauth-clients/" + client["clientId"].(string)
+	// The invitation is replaced by the repeated one for the same address.
+	invitation := api.JSON(t, http.MethodPost, tenant+"/invitations",
+		map[string]any{"email": "kim@example.org", "permissions": permissions}).Wants(t, 201).Object(t)
+	for _, write := range []struct {
+		method, path string
+		body         any
+		status       int
+	}{
+		{http.MethodPost, tenant + "/oauth-clients", application, http.StatusCreated},
+		{http.MethodPost, one + "/secret", map[string]any{}, http.StatusOK},
+		{http.MethodDelete, one, "", http.StatusNoContent},
+		{http.MethodPost, tenant + "/invitations", map[string]any{
+			"email": "sam@example.org", "permissions": permissions,
+		}, http.StatusCreated},
+		{http.MethodDelete, tenant + "/invitations/" + invitation["id"].(string), "", http.StatusNoContent},
+		{http.MethodPatch, tenant + "/members/" + member.ID, map[string]any{"permissions": permissions}, http.StatusOK},
+		{http.MethodDelete, tenant + "/members/" + member.ID, "", http.StatusNoContent},
+	} {
+		t.Run(write.method+" "+write.path, func(t *testing.T) {
+			once := api.With("Idempotency-Key", harness.NewKey())
+			first := once.JSON(t, write.method, write.path, write.body).Wants(t, write.status)
+			again := once.JSON(t, write.method, write.path, write.body).Wants(t, write.status)
+			if string(again.Body) != string(first.Body) || first.Header.Get("Idempotency-Replayed") != "" ||
+				again.Header.Get("Idempotency-Replayed") != "true" {
+				t.Errorf("the second response does not repeat the first:\n%s", again)
+			}
+			once.JSON(t, write.method, write.path, `{"other":1}`).WantsFlat(t, http.StatusConflict, "conflict")
+			once.JSON(t, write.method, write.path, strings.Repeat(" ", 70<<10)).
+				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
+			api.With("Idempotency-Key", "two words").JSON(t, write.method, write.path, write.body).
+				WantsFlat(t, http.StatusBadRequest, "invalid_request")
+		})
+	}
+}
+
+// Spec 5 and 7.2, contract section 6: the order of the checks and their responses. The first check that fails
+// decides.
+
+const badQuery = "?limit=0&cursor=nonsense"
+
+func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
+	t.Parallel()
+	p := enter(t)
+	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
+	owner.Get(t, programmes+badQuery).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	unknown := programmes + "/" + uuid.NewString()
+	owner.Get(t, unknown).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": ""}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": "x"}).
+		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "gone"}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
+	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "active"}).
+		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+}
+
+// "read at each request, never from a cache that can be stale": a change affects the next request.
+func TestAccess_ReadOnEveryRequest(t *testing.T) {
+	p, ws := inWorkspace(t)
+	owner, w := p.Person(t, ws.Owner), p.Database
+	apis := []harness.API{
+		p.In(ws.Workspace, ws.Token),
+		p.In(ws.Workspace, ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner).AccessToken),
+		p.In(ws.Workspace, ws.Connector(t, harness.ReadProgrammes).Connect(t, owner).AccessToken),
+	}
+	all := func(status int, code string) {
+		t.Helper()
+		for _, api := range apis {
+			if answer := api.Get(t, programmes); status == http.StatusOK {
+				answer.Wants(t, status)
+			} else {
+				answer.WantsNested(t, status, code)
+			}
+		}
+	}
+	for range 2 {
+		all(http.StatusOK, "")
+		w.Permit(t, ws.Workspace, ws.Owner, harness.ReadForms)
+		all(http.StatusForbidden, "FORBIDDEN")
+		w.Permit(t, ws.Workspace, ws.Owner, harness.Everything()...)
+		all(http.StatusOK, "")
+		w.Leave(t, ws.Workspace, ws.Owner)
+		all(http.StatusForbidden, "FORBIDDEN")
+		w.Join(t, ws.Workspace, ws.Owner, harness.Everything()...)
+		all(http.StatusOK, "")
+		w.SetModule(t, ws.Workspace, false, true)
+		all(http.StatusForbidden, "MODULE_NOT_ENABLED")
+		w.SetModule(t, ws.Workspace, true, false)
+		all(http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED")
+		w.SetModule(t, ws.Workspace, true, true)
+	}
+}
+
+// A client that presents the same dead token again and again is throttled. This does not affect the other users of
+// the client, callers who guess tokens, or the end of the grant. Guesses are throttled too, which
+// authserver/internal/endpoint/protocol/token tests: it takes 6,000.
+func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
+	p, ws := inWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	owner := p.Person(t, ws.Owner)
+	dead := connector.Connect(t, owner)
+	alive := connector.Connect(t, p.Person(t, ws.Member(t, harness.ReadProgrammes)))
+	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
+	for _, path := range []string{harness.TokenPath, "/token"} {
+		var throttled atomic.Bool
+		harness.Concurrently(4, func(int) harness.Answer {
+			for range 1200 {
+				answer := p.API().Form(t, path, connector.RefreshForm(dead.RefreshToken))
+				if answer.Status == http.StatusTooManyRequests {
+					answer.WantsFlat(t, http.StatusTooManyRequests, "rate_limited")
+					if seconds := answer.Header.Get("Retry-After"); seconds == "" || seconds == "0" {
+						t.Errorf("429 without Retry-After:\n%s", answer)
+					}
+					throttled.Store(true)
+				} else {
+					answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+				}
+				if throttled.Load() {
+					break
+				}
+			}
+			return harness.Answer{}
+		})
+		if !throttled.Load() {
+			t.Errorf("%s: no 429 after 4,800 requests with one dead token", path)
+		}
+		alive = connector.WantsWorking(t, alive)
+		connector.Refresh(t, "alm_rt_forged").WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+	}
+	connector.WantsWorking(t, connector.Connect(t, owner))
+}
+
+// TestBounds_HeadersReportRemainingConcurrency checks the headers for 64 concurrent requests per credential and
+// service, and for two searches. The tests that unreachable names show that more are rejected.
+func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
+	p, ws := inWorkspace(t)
+	api := p.In(ws.Workspace, ws.Token)
+	for _, path := range []string{programmes, programmes + "?q=shelter", "/v1/engage/forms", ws.Clients()} {
+		answer := api.Get(t, path).Wants(t, http.StatusOK)
+		policy, left := answer.Header.Get("RateLimit-Policy"), answer.Header.Get("RateLimit")
+		if !strings.Contains(policy, `"requests-in-flight";q=64;qu="concurrent-requests"`) ||
+			!strings.Contains(left, `"requests-in-flight";r=63`) {
+			t.Errorf("%s: %s, %s", path, policy, left)
+		}
+		searches := strings.Contains(policy, `"searches-in-flight";q=2;`) &&
+			strings.Contains(left, `"searches-in-flight";r=1`)
+		if searches != strings.Contains(path, "?q=") {
+			t.Errorf("%s: %s, %s", path, policy, left)
+		}
+	}
+}
+
+// Spec 2.1, 3 and 5.2, contract section 7: personal access tokens, created and revoked in Settings → Developers.
+
+var patPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
+
+const tokenForm = `form:has(input[name=days]) `
+
+func developersURL(p *harness.Product, o harness.TestWorkspace) string {
+	return p.AppURL + "/settings/developers?tenant=" + o.Workspace.ID
+}
+
+// newTokenPage follows the link "New token" of the list of tokens. Another page is returned as it is.
+func newTokenPage(t *testing.T, who *harness.Person, page harness.Page) harness.Page {
+	t.Helper()
+	link, there := page.Find(`a:contains("New token")`).Attr("href")
+	if !there {
+		return page
+	}
+	target, err := page.URL.Parse(link)
+	must(t, err)
+	return who.Arrive(t, target.String())
+}
+
+// makeToken fills in and submits the form for a new token.
+func makeToken(
+	t *testing.T,
+	who *harness.Person,
+	page harness.Page,
+	name, days string,
+	permissions ...string,
+) harness.Page {
+	t.Helper()
+	form := newTokenPage(t, who, page).FormWith(t, tokenForm+"input[name=name]")
+	form.Fields.Set("name", name)
+	form.Fields.Set("days", days)
+	form.Fields["permissions"] = permissions
+	return who.Submit(t, form)
+}
+
+func values(selection *goquery.Selection) []string {
+	return sorted(selection.Map(func(_ int, s *goquery.Selection) string { return s.AttrOr("value", "") }))
+}
+
+// "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration,
+// then revoke the old one." (spec 5.2)
+func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
+	p, ws := inWorkspace(t)
+	owner := p.Person(t, ws.Owner)
+	user := owner.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
+	user.WantsText(t, ws.Workspace.Name, ws.Owner.Email)
+	if !slices.Contains(values(user.Find("input[readonly]")), ws.Workspace.ID) {
+		t.Error("the tenant identifier is not in a read-only field")
+	}
+	newToken := func(name string) string {
+		made := makeToken(t, owner, owner.Arrive(t, developersURL(p, ws)), name, "90", harness.ReadProgrammes).
+			WantsHeader(t, "Cache-Control", "no-store")
+		return patPattern.FindString(string(made.Body))
+	}
+	old := newToken("Old one")
+	next := newToken("New one")
+	for _, token := range []string{old, next} { // both work while the integration is updated
+		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
+	}
+	page := owner.Arrive(t, developersURL(p, ws))
+	revoke := page.FormWith(t, `form li:has(h3:contains("Old one")) button:contains("Revoke")`)
+	owner.Submit(t, revoke)
+	wantsBearerRejected(t, p, ws, old)
+	p.In(ws.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
+}

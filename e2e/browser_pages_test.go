@@ -1,0 +1,287 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/almonerhq/almoner/e2e/harness"
+)
+
+// The page on which a user chooses the workspace for a client that belongs to no workspace.
+
+// warningInView reports whether the warning is completely in the window and nothing covers it.
+const warningInView = `(() => {
+	scrollTo(0, 0);
+	const e = document.querySelector(".alert-warn"), box = e.getBoundingClientRect();
+	const shown = y => e.contains(document.elementFromPoint(box.x + 20, y));
+	return e.textContent.includes("an app on this computer") && shown(box.top + 3) && shown(box.bottom - 3);
+})()`
+
+func TestBrowser_ChoosesWorkspace(t *testing.T) {
+	t.Parallel()
+	p, site := enterWithDocuments(t)
+	owner, landing := p.Demo.Users.Owner, newLanding(t)
+	client := p.DocumentClient(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil), landing.uri,
+		p.BaseURL+"/mcp")
+	attempt := client.Begin()
+	browser := newBrowser(t, p, harness.Narrowest)
+	browser.Open(p.AuthorizeURL(attempt.Query))
+	browser.SignIn(owner.Email, owner.Password)
+	browser.See("input[name=workspace]")
+	if harness.Evaluate[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
+		t.Error("a workspace is preselected")
+	}
+	looks(t, "choice", browser, harness.Laptop, harness.Telephone, harness.Narrowest)
+	choice := `input[name=workspace][value="` + p.Demo.Workspaces.Empty.ID + `"]`
+	// On the narrowest screen, the bar with the buttons may cover it.
+	harness.Evaluate[bool](browser, `document.querySelector('`+choice+`').scrollIntoView({block: "center"}), true`)
+	browser.Click(choice)
+	browser.Press(EnterKey)
+	browser.See(approveButton)
+	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
+		looks(t, "consent", browser, screen)
+		if screen != harness.Narrowest && !harness.Evaluate[bool](browser, warningInView) {
+			t.Errorf("%d pixels: the warning about the user's own computer is out of view", screen.Width)
+		}
+	}
+	wantsText(t, "the consent page", browser, p.Demo.Workspaces.Empty.Name)
+	browser.Click(approveButton)
+	tokens := attempt.Post(t, attempt.CodeForm(landing.wait(t).Get("code"))).Tokens(t)
+	if tokens.WorkspaceID != p.Demo.Workspaces.Empty.ID {
+		t.Errorf("the token is for %s", tokens.WorkspaceID)
+	}
+	silent(t, browser)
+}
+
+// The consent page in a real browser.
+
+// struckOut returns the titles of the struck-out permissions.
+const struckOut = `[...document.querySelectorAll(".permission-title")]
+	.filter(e => getComputedStyle(e).textDecorationLine === "line-through").map(e => e.textContent)`
+
+// hiddenButtons returns the buttons of the decision that are not completely in the window.
+const hiddenButtons = `[...document.querySelectorAll(".decision button")].filter(e => {
+	const box = e.getBoundingClientRect();
+	return box.top < 0 || box.bottom > innerHeight || document.elementFromPoint(box.x + 5, box.y + 5) !== e;
+}).map(e => e.textContent)`
+
+func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
+	p, ws := inWorkspace(t)
+	user := ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes, harness.APIAccess)
+	application := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.WithoutScript()
+	browser.Open(p.AuthorizeURL(application.Begin().Query))
+	browser.SignIn(user.Email, user.Password)
+	browser.See(approveButton)
+	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
+		browser.Show(screen, "light")
+		browser.Click(`input[name=access][value=all]`)
+		for _, at := range []string{"0", "document.documentElement.scrollHeight"} {
+			harness.Evaluate[bool](browser, `(scrollTo(0, `+at+`), true)`)
+			if hidden := harness.Evaluate[[]string](browser, hiddenButtons); len(hidden) > 0 {
+				t.Errorf("%d pixels, at %s: out of view: %v", screen.Width, at, hidden)
+			}
+		}
+		if struck := harness.Evaluate[[]string](browser, struckOut); len(struck) > 0 {
+			t.Errorf("with all permissions, struck out: %v", struck)
+		}
+		browser.Click(`input[name=access][value=read]`)
+		want := []string{"Add and change programmes"}
+		if struck := harness.Evaluate[[]string](browser, struckOut); !slices.Equal(struck, want) {
+			t.Errorf("with read only, struck out: %v, want %v", struck, want)
+		}
+		// Tab leads through the page: the bar does not cover what has the focus.
+		harness.Evaluate[bool](browser, `(scrollTo(0, 0), document.activeElement.blur(), true)`)
+		for range 8 {
+			browser.Press(TabKey)
+			if covered := harness.Evaluate[bool](browser, `(() => {
+				const e = document.activeElement, bar = document.querySelector(".decision-bar");
+				return !bar.contains(e) && e !== document.body &&
+					e.getBoundingClientRect().bottom > bar.getBoundingClientRect().top;
+			})()`); covered {
+				t.Errorf("%d pixels: the bar covers %q", screen.Width, browser.Focused())
+			}
+		}
+	}
+	// A low window, such as an enlarged one, has no room for a bar.
+	browser.Show(harness.Screen{Width: 640, Height: 400}, "light")
+	if top := harness.Evaluate[float64](browser,
+		`(scrollTo(0, 0), document.querySelector(".decision-bar").getBoundingClientRect().top)`); top < 400 {
+		t.Errorf("in a low window the bar is at %g pixels", top)
+	}
+}
+
+// Times in a real browser.
+
+// timesOf returns the text and the title of each time on the page.
+const timesOf = `[...document.querySelectorAll("time[data-local]")].map(e => e.textContent + "|" + e.title)`
+
+func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
+	p, ws := inWorkspace(t)
+	user := ws.Member(t, harness.Everything()...)
+	p.As(ws.Token).
+		JSON(t, http.MethodPost, invitationsOf(ws.Workspace),
+			invitationBody("sam@example.org", harness.ReadProgrammes)).
+		Wants(t, http.StatusCreated)
+	inUTC := regexp.MustCompile(`^\d+ \w+ \d{4}, \d\d:\d\d UTC$`)
+	for _, scripts := range []bool{true, false} {
+		browser := newBrowser(t, p, harness.Telephone)
+		browser.TimeZone("Asia/Kolkata")
+		if !scripts {
+			browser.WithoutScript()
+		}
+		browser.Open(p.AppURL + "/login?return=/settings/security")
+		browser.SignIn(user.Email, user.Password)
+		browser.See("#sessions")
+		times := harness.Evaluate[[]string](browser, timesOf)
+		if len(times) == 0 {
+			t.Fatal("there are no times on the page")
+		}
+		for _, shown := range times {
+			text, title, _ := strings.Cut(shown, "|")
+			if scripts && (!inUTC.MatchString(title) || text == title) || !scripts && !inUTC.MatchString(text) {
+				t.Errorf("scripts %t: %q with the title %q", scripts, text, title)
+			}
+		}
+		relative := func(shown string) bool {
+			return strings.Contains(shown, " ago|") || strings.HasPrefix(shown, "just now|")
+		}
+		if scripts && !slices.ContainsFunc(times, relative) {
+			t.Errorf("no time is relative: %v", times)
+		}
+		silent(t, browser)
+		browser.Open(p.AppURL + "/settings/members/member?tenant=" + ws.Workspace.ID + "&id=" + user.ID)
+		browser.See("#may")
+		if local := harness.Evaluate[bool](
+			browser,
+			`[...document.querySelectorAll("time[data-local=day]")].every(e => e.textContent ===
+				new Intl.DateTimeFormat("en-GB", { dateStyle: "long" }).format(new Date(e.dateTime)))`,
+		); scripts && !local {
+			t.Error("a day is not in the reader's time zone")
+		}
+		browser.Open(p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID)
+		browser.See("#invitations")
+		if text := browser.Text(); scripts && !strings.Contains(text, "Expires in 7 days") {
+			t.Errorf("the invitation of this minute does not expire in 7 days: %s", text)
+		}
+	}
+}
+
+// An endpoint is added and tested in a real browser. Its pages fit a phone and a laptop, however long the URL is.
+func TestBrowser_AddsWebhook(t *testing.T) {
+	t.Parallel()
+	_, _, browser := atDevelopers(t, harness.Telephone)
+	const form = `form[action="/settings/developers/webhooks"]`
+	fits := func(page string) {
+		t.Helper()
+		for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
+			browser.Show(screen, "light")
+			if over := browser.Overflow(); over > 0 {
+				t.Errorf("%s is %d pixels wider than a screen of %d", page, over, screen.Width)
+			}
+		}
+	}
+	address := "https://hooks.example.invalid/" + strings.Repeat("almoner", 20)
+	browser.Click(`.tabs a[href^="/settings/webhooks"]`)
+	browser.Click(`a[href^="/settings/webhooks/new"]`)
+	browser.See("#webhook-url")
+	browser.Fill("#webhook-url", address)
+	browser.Click(form + " .button-main")
+	browser.See("#problem a")
+	browser.Click("#problem a")
+	typed := harness.Evaluate[string](browser, `document.getElementById("webhook-url").value`)
+	if typed != address {
+		t.Errorf("the URL is now %q", typed)
+	}
+	browser.Click(form + ` input[value="programme.created"]`)
+	fits("the form")
+	browser.Click(form + " .button-main")
+	browser.See("#shown-value")
+	met.AddAll(harness.Evaluate[string](browser, `document.getElementById("shown-value").value`))
+	fits("the page with the secret")
+	browser.Click(`h3 a[href*="/settings/developers/webhook?"]`)
+	browser.See("#deliveries")
+	fits("the page of the endpoint")
+	browser.Click(`form[action="/settings/developers/webhooks/test"] button`)
+	browser.See("ol.rows li")
+	fits("the log")
+	wantsText(t, "the log", browser, "A test event is on its way")
+	sound(t, "webhooks", browser) // the form without a kind gets status 400
+}
+
+// The name, colour and logo of a deployment are on its pages and in its mails. axe-core finds no violation in either
+// colour scheme.
+func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
+	t.Parallel()
+	logo := filepath.Join(t.TempDir(), "logo.svg")
+	must(t, os.WriteFile(logo, []byte(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="99" height="99">
+		<circle cx="4" cy="4" r="4" fill="#7a1fa2"/></svg>`), 0o644))
+	s := harness.Private(t, harness.Options{Mailbox: true, Settings: map[string]string{
+		"ALMONER_BRAND_NAME":   "Harbour Trust",
+		"ALMONER_BRAND_COLOUR": "#7a1fa2",
+		"ALMONER_BRAND_LOGO":   logo,
+	}})
+	p := harness.NewProduct(t, s, &met)
+	ws := p.NewWorkspace(t)
+	browser := newBrowser(t, p, harness.Laptop)
+	var inspected []int
+	look := func(page, button string) {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			browser.Show(harness.Laptop, scheme)
+			for _, violation := range browser.Violations(&inspected, scheme) {
+				t.Errorf("%s, %s: %s", page, scheme, violation)
+			}
+		}
+		browser.Show(harness.Laptop, "light")
+		browser.EndTransitions()
+		if text := browser.Text(); !strings.Contains(text, "Harbour Trust") || strings.Contains(text, "Almoner") {
+			t.Errorf("%s: %s", page, text)
+		}
+		if got := background(browser, button); got != "rgb(122, 31, 162)" {
+			t.Errorf("%s: the button is %s", page, got)
+		}
+		wide := harness.Evaluate[int](browser, `document.querySelector(".brand img").naturalWidth`)
+		if icon := harness.Evaluate[string](browser, `document.querySelector("link[rel=icon]").href`); wide != 99 ||
+			icon != harness.Evaluate[string](browser, `document.querySelector(".brand img").src`) {
+			t.Errorf("%s: the logo is %d pixels wide, the icon is %s", page, wide, icon)
+		}
+	}
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	browser.Open(p.AuthorizeURL(connector.Begin().Query))
+	browser.See("#password")
+	look("sign-in", "button.button-main")
+	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
+	browser.See(approveButton)
+	look("consent", approveButton)
+	if got := background(browser, ".tile-ours"); got != "rgb(122, 31, 162)" {
+		t.Errorf("the sign of the workspace is %s", got)
+	}
+	browser.Open(p.AppURL + "/settings/members/invite")
+	browser.See("#invite-email")
+	look("settings", "button.button-main")
+	current := `getComputedStyle(document.querySelector("[aria-current]")).color`
+	if got := harness.Evaluate[string](browser, current); got != "rgb(122, 31, 162)" {
+		t.Errorf("the current section is %s", got)
+	}
+	key, _ := formWithTexts(t, p, ws, "en")
+	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
+	browser.See("button")
+	look("form", "button")
+	connector.Connect(t, p.Person(t, ws.Owner))
+	letter := mailTo(t, s.Mailbox(), ws.Owner.Email, "New connection")
+	for _, text := range []string{letter.HTML, letter.Text} {
+		if !strings.Contains(text, "Harbour Trust") || strings.Contains(text, "Almoner") {
+			t.Errorf("the mail is %s", text)
+		}
+	}
+	if !strings.Contains(letter.HTML, "background:#7a1fa2") {
+		t.Errorf("the mail is %s", letter.HTML)
+	}
+}
