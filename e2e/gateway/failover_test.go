@@ -45,6 +45,7 @@ func TestFailover_OneProcessIsEnough(t *testing.T) {
 			default:
 			}
 			f.wantsAnswers(t, false)
+			time.Sleep(50 * time.Millisecond) // the processors are shared
 		}
 	})
 
