@@ -61,11 +61,8 @@ func newCrowded(t *testing.T, running *stack.Stack, receiver *harness.Receiver) 
 	t.Helper()
 	p := harness.NewProduct(t, running, &seenSecrets)
 	c := &crowded{p: p, ws: p.NewWorkspace(t), receiver: receiver, sizes: crowdSizes{
-		events:      harness.Rounds(3000, 1_000_000),
-		submissions: harness.Rounds(1500, 300_000),
-		grants:      harness.Rounds(600, 100_000),
-		members:     harness.Rounds(300, 20_000),
-		tokens:      harness.Rounds(100, 5000),
+		events: harness.Rounds(3000, 1_000_000), submissions: harness.Rounds(1500, 300_000),
+		grants: harness.Rounds(600, 100_000), members: harness.Rounds(300, 20_000), tokens: harness.Rounds(100, 5000),
 	}}
 	c.api = p.In(c.ws.Workspace, c.ws.Token)
 	// The end of the test searches all rows for secrets: not millions of equal ones.
@@ -152,9 +149,8 @@ func (c *crowded) workEnds(t *testing.T) string {
 
 // others are users of another workspace.
 type others struct {
-	honest        *honestUsers
-	quiet, during map[string][]time.Duration // by kind
-	noise         map[string][2][]time.Duration
+	honest *honestUsers
+	took   map[string]*[3][]time.Duration // by kind: in every second turn without a backlog, in the others, during one
 }
 
 func newOthers(t *testing.T, c *crowded) *others {
@@ -170,7 +166,7 @@ func newOthers(t *testing.T, c *crowded) *others {
 		{name: "events", want: http.StatusOK, ask: h.get(eventsPath)},
 		{name: "webhooks", want: http.StatusOK, ask: h.get(webhooksPath)},
 		{name: "delivery", want: http.StatusCreated, ask: func(t *testing.T) (harness.Answer, error) {
-			answer, err := api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+			answer, err := tryWrite(t, api)
 			if err == nil && answer.Status == http.StatusCreated {
 				id, _ := answer.Object(t)["id"].(string)
 				c.wantsDelivery(t, id)
@@ -178,16 +174,18 @@ func newOthers(t *testing.T, c *crowded) *others {
 			return answer, err
 		}},
 	}
-	return &others{honest: h, quiet: map[string][]time.Duration{}, during: map[string][]time.Duration{},
-		noise: map[string][2][]time.Duration{}}
+	o := &others{honest: h, took: map[string]*[3][]time.Duration{}}
+	for _, kind := range h.kinds {
+		o.took[kind.name] = &[3][]time.Duration{}
+	}
+	return o
 }
 
 // wantsDelivery waits until the endpoint of the other workspace has received the event of a programme.
 func (c *crowded) wantsDelivery(t *testing.T, programme string) {
+	has := func(r harness.Received) bool { return strings.Contains(string(r.Body), programme) }
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if slices.ContainsFunc(c.receiver.At("/others"), func(r harness.Received) bool {
-			return strings.Contains(string(r.Body), programme)
-		}) {
+		if slices.ContainsFunc(c.receiver.At("/others"), has) {
 			return
 		}
 	}
@@ -203,29 +201,23 @@ func (o *others) compare(t *testing.T, c *crowded) string {
 	}
 	c.workEnds(t)
 	for turn := range harness.Rounds(1, 4) {
-		quiet := o.work(t, lasts, "without a backlog", c)
-		for kind, took := range quiet {
-			o.quiet[kind] = append(o.quiet[kind], took...)
-			halves := o.noise[kind]
-			halves[turn%2] = append(halves[turn%2], took...)
-			o.noise[kind] = halves
-		}
+		o.work(t, lasts, turn%2, c)
 		number := c.sizes.events
 		if turn > 0 {
 			number /= 10
 		}
 		c.addEvents(t, number)
-		for kind, took := range o.work(t, lasts, "during a backlog", c) {
-			o.during[kind] = append(o.during[kind], took...)
-		}
+		o.work(t, lasts, duringBacklog, c)
 		t.Logf("turn %d: %s", turn, c.workEnds(t))
 	}
 	return o.judge(t)
 }
 
+const duringBacklog = 2
+
 // work lets the others work, and the crowded workspace follow its events: it does so without a backlog as well, so that
 // the backlog alone makes the difference.
-func (o *others) work(t *testing.T, lasts time.Duration, when string, c *crowded) map[string][]time.Duration {
+func (o *others) work(t *testing.T, lasts time.Duration, when int, c *crowded) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
@@ -243,22 +235,24 @@ func (o *others) work(t *testing.T, lasts time.Duration, when string, c *crowded
 			}
 		}
 	})
-	o.honest.work(ctx, t, when)
+	o.honest.work(ctx, t, []string{"without a backlog", "without a backlog", "during a backlog"}[when])
 	all.Wait()
-	took := maps.Clone(o.honest.took)
+	for kind, took := range o.honest.took {
+		o.took[kind][when] = append(o.took[kind][when], took...)
+	}
 	clear(o.honest.took)
-	return took
 }
 
 // judge compares the times by kind, if the machine is quiet: if those of every second turn without a backlog agree.
 func (o *others) judge(t *testing.T) string {
 	t.Helper()
 	var parts []string
-	for _, kind := range slices.Sorted(maps.Keys(o.quiet)) {
-		quiet, during := slowestOfAHundred(o.quiet[kind]), slowestOfAHundred(o.during[kind])
-		first, second := slowestOfAHundred(o.noise[kind][0]), slowestOfAHundred(o.noise[kind][1])
+	for _, kind := range slices.Sorted(maps.Keys(o.took)) {
+		took := o.took[kind]
+		first, second := slowestOfAHundred(took[0]), slowestOfAHundred(took[1])
+		quiet, during := slowestOfAHundred(slices.Concat(took[0], took[1])), slowestOfAHundred(took[duringBacklog])
 		judged := harness.Long() && moved(first, second) <= movesAtMost && moved(second, first) <= movesAtMost
-		part := fmt.Sprintf("%s p99 %s, during a backlog %s of %d", kind, quiet, during, len(o.during[kind]))
+		part := fmt.Sprintf("%s p99 %s, during a backlog %s of %d", kind, quiet, during, len(took[duringBacklog]))
 		if !judged {
 			part += fmt.Sprintf(" (not judged: without one it was %s and %s)", first, second)
 		}
@@ -284,11 +278,10 @@ func (c *crowded) readsEnd(t *testing.T) {
 	c.addEvents(t, c.sizes.events/10)
 	account := "/v1/account/tenants/" + c.ws.Workspace.ID
 	form := "/v1/engage/forms/" + c.form
+	hourAgo := url.QueryEscape(time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
 	for _, path := range []string{
-		eventsPath, eventsPath + "?limit=200&after=0", webhooksPath, "/v1/me", harness.ListPath,
-		"/v1/engage/forms", form, form + "/submissions?limit=200",
-		form + "/submissions?updatedSince=" + url.QueryEscape(time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)),
-		"/v1/engage/supporters",
+		eventsPath, eventsPath + "?limit=200&after=0", webhooksPath, "/v1/me", harness.ListPath, "/v1/engage/forms",
+		"/v1/engage/supporters", form, form + "/submissions?limit=200", form + "/submissions?updatedSince=" + hourAgo,
 	} {
 		c.ends(t, "GET "+path, c.api.Get(t, path))
 	}
@@ -399,10 +392,8 @@ func (c *crowded) erasureEnds(t *testing.T) string {
 			}
 		}
 	}
-	if answer.Status == http.StatusOK {
-		if n := answer.Object(t)["deletedSubmissions"]; n != float64(c.sizes.submissions) {
-			t.Errorf("the erasure of %d submissions ended with %s", c.sizes.submissions, answer)
-		}
+	if answer.Status == http.StatusOK && answer.Object(t)["deletedSubmissions"] != float64(c.sizes.submissions) {
+		t.Errorf("the erasure of %d submissions ended with %s", c.sizes.submissions, answer)
 	}
 	return fmt.Sprintf("the form was erased in %s", time.Since(began).Round(time.Second))
 }

@@ -42,13 +42,11 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	cluster := harness.StartCitus(t, 2, false)
 	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Settings: busyMachine()})
 	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = admin.Close(context.WithoutCancel(t.Context())) })
-	run := func(text string, args ...any) {
+	run := func(text string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), text, args...); err != nil {
+		if _, err := admin.Exec(t.Context(), text); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
@@ -74,9 +72,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	w.disturbed.Store(true)
 	cluster.Nodes[2].Kill()
 	time.Sleep(outageTime)
-	if err := cluster.Nodes[2].Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.Nodes[2].Restart(t.Context()))
 	time.Sleep(recoveryTime)
 	w.disturbed.Store(false)
 	time.Sleep(undisturbed)
@@ -96,12 +92,11 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 // wantsRefreshesAt checks that authserver is connected to a worker as the role for refreshes.
 func wantsRefreshesAt(t *testing.T, workers []*localstore.Postgres) {
 	t.Helper()
-	connected := false
-	for _, node := range workers {
-		connected = connected || command(t, node, `select exists (select from pg_stat_activity
-			where usename = 'refreshes' and application_name = 'almoner-authserver')::text`) == "true"
-	}
-	if !connected {
+	const connected = `select exists (select from pg_stat_activity
+		where usename = 'refreshes' and application_name = 'almoner-authserver')::text`
+	if !slices.ContainsFunc(workers, func(node *localstore.Postgres) bool {
+		return command(t, node, connected) == "true"
+	}) {
 		t.Error("refreshes do not connect to the workers")
 	}
 }
@@ -215,7 +210,7 @@ func (w *citusWork) start(clients int) {
 			return answer.Status
 		})
 		w.begin(func() int {
-			answer, _ := api.Try(w.t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+			answer, _ := tryWrite(w.t, api)
 			if answer.Status == http.StatusCreated {
 				w.created.Store(answer.Object(w.t)["id"], true)
 			}

@@ -42,19 +42,13 @@ func TestCitus_SuitesHold(t *testing.T) {
 	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)
 	must(t, err)
 	t.Cleanup(func() { _ = admin.Close(context.WithoutCancel(t.Context())) })
-	for _, one := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"refreshes of two", TestRefreshRace_OfTwoHasOneWinner},
-		{"refreshes of sixteen", TestRefreshRace_OfSixteenHasOneWinner},
-		{"codes", TestCodeRace_OfFourHasOneWinner},
-		{"revocation", TestRevocation_EndsConcurrentRefresh},
-		{"membership", TestMembershipRemoval_EndsConcurrentRefresh},
-		{"client", TestClientDeletion_EndsConcurrentRefresh},
-		{"lost answers", TestLostAnswers_CostNoGrant},
+	for name, suite := range map[string]func(*testing.T){
+		"refreshes of two": TestRefreshRace_OfTwoHasOneWinner, "codes": TestCodeRace_OfFourHasOneWinner,
+		"refreshes of sixteen": TestRefreshRace_OfSixteenHasOneWinner, "lost answers": TestLostAnswers_CostNoGrant,
+		"revocation": TestRevocation_EndsConcurrentRefresh, "client": TestClientDeletion_EndsConcurrentRefresh,
+		"membership": TestMembershipRemoval_EndsConcurrentRefresh,
 	} {
-		t.Run(one.name, one.run)
+		t.Run(name, suite)
 		for _, sql := range moveAwayAndBack {
 			_, err := admin.Exec(t.Context(), sql)
 			must(t, err)

@@ -4,6 +4,11 @@ import "github.com/almonerhq/almoner/e2e/harness"
 
 // These faults are the protections that brokenbuilds_test.go removes.
 
+// change returns the fault that one text of a file is another.
+func change(file, old, new string) []harness.Fault {
+	return []harness.Fault{{File: file, Old: old, New: new}}
+}
+
 const (
 	stepsFile       = "authserver/internal/store/postgres/steps.go"
 	grantTokensFile = "authserver/internal/oauth/grant/tokens.go"
@@ -24,10 +29,9 @@ const (
 )
 
 // fenceOff makes every conditional update of a grant in Postgres succeed.
-var fenceOff = harness.Fault{
-	File: stepsFile,
-	Old:  "	if taken.Grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
-	New: `	if taken.Grant == nil {
+var fenceOff = change(stepsFile,
+	"	if taken.Grant != nil {\n		return taken, grant.Updated, nil\n	}\n	return s.updateOne(",
+	`	if taken.Grant == nil {
 		var g grant.Grant
 		err = s.pool.QueryRow(ctx, refusedSQL, one.WorkspaceID, one.GrantID).
 			Scan(append([]any{&taken.Now}, grantTargets(&g)...)...)
@@ -36,8 +40,7 @@ var fenceOff = harness.Fault{
 	if err == nil {
 		return taken, grant.Updated, nil
 	}
-	return s.updateOne(`,
-}
+	return s.updateOne(`)
 
 // rotateBlindly makes the script rotate any presented token. The condition in Postgres alone would still prevent it.
 var rotateBlindly = []harness.Fault{
@@ -53,10 +56,9 @@ var redeemBlindly = []harness.Fault{
 }
 
 // replayUnrevoked refuses a replay and revokes nothing in Postgres.
-var replayUnrevoked = harness.Fault{File: grantsFile,
-	Old: `	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), reuse); err != nil {`,
-	New: `	if err := ctx.Err(); err != nil {`,
-}
+var replayUnrevoked = change(grantsFile,
+	`	if err := s.revoke(ctx, g, reason, "client:"+g.ClientID.String(), reuse); err != nil {`,
+	`	if err := ctx.Err(); err != nil {`)
 
 // membershipCached makes resourceapi reuse the first standing that it read for a grant.
 var membershipCached = []harness.Fault{
@@ -69,51 +71,33 @@ var membershipCached = []harness.Fault{
 }
 
 // workspaceNotCompared accepts a credential of one workspace in another one of which its user is a member.
-var workspaceNotCompared = harness.Fault{
-	File: accessFile,
-	Old:  "	case s.CredentialWorkspace != workspaceID:\n",
-	New:  "	case false:\n",
-}
+var workspaceNotCompared = change(accessFile, "	case s.CredentialWorkspace != workspaceID:\n", "	case false:\n")
 
 // tokenLogged logs the parameters of each token request, as a developer might while debugging.
-var tokenLogged = harness.Fault{
-	File: tokenFile,
-	Old:  "		asked := request(r, parameters)\n",
-	New: `		asked := request(r, parameters)
+var tokenLogged = change(tokenFile, "		asked := request(r, parameters)\n",
+	`		asked := request(r, parameters)
 		for name, value := range parameters.Values {
 			e.Log.Info("asked", name, value.Reveal())
 		}
-`,
-}
+`)
 
 // tokenStored stores the refused token together with the reason.
-var tokenStored = harness.Fault{
-	File: refusalsFile,
-	Old:  "	return r.recordFor(ctx, snapshot, caller, x.ended, refused)\n",
-	New: "	return r.recordFor(ctx, snapshot, caller, x.ended, &TokenError{Description: refused.Description + " +
-		"x.request.Parameters[\"refresh_token\"].Reveal()})\n",
-}
+var tokenStored = change(refusalsFile, "	return r.recordFor(ctx, snapshot, caller, x.ended, refused)\n",
+	"	return r.recordFor(ctx, snapshot, caller, x.ended, &TokenError{Description: refused.Description + "+
+		"x.request.Parameters[\"refresh_token\"].Reveal()})\n")
 
 // postgresSilent lets Redis alone decide: neither what Postgres knew before nor the result of its update prevents
 // anything.
-var postgresSilent = []harness.Fault{
-	fenceOff,
-	{File: exchangesFile, Old: "	if r.superseded(snapshot) {\n", New: "	if false {\n"},
-}
+var postgresSilent = append(change(exchangesFile, "	if r.superseded(snapshot) {\n", "	if false {\n"), fenceOff...)
 
 // repairOff does not repair a Redis that has lost its data.
-var repairOff = harness.Fault{File: exchangesFile,
-	Old: "	if err := s.rotations.Repair(repairing, g); err != nil {\n		return \"\", err\n	}\n",
-	New: "	_ = repairing\n",
-}
+var repairOff = change(exchangesFile,
+	"	if err := s.rotations.Repair(repairing, g); err != nil {\n		return \"\", err\n	}\n",
+	"	_ = repairing\n")
 
 // redisRefusalBlamesToken treats a refusal by Redis as a refusal of the token.
-var redisRefusalBlamesToken = harness.Fault{
-	File: redisGrantsFile,
-	Old:  "	if err != nil && !reached {\n",
-	New: "	if err != nil && !reached {\n		return grant.WrongClient, nil\n	}\n" +
-		"	if err != nil && !reached {\n",
-}
+var redisRefusalBlamesToken = change(redisGrantsFile, "	if err != nil && !reached {\n",
+	"	if err != nil && !reached {\n		return grant.WrongClient, nil\n	}\n	if err != nil && !reached {\n")
 
 // scriptsAssumedLoaded sends the source of each script to Redis only once.
 var scriptsAssumedLoaded = []harness.Fault{
@@ -126,64 +110,44 @@ var scriptsAssumedLoaded = []harness.Fault{
 }
 
 // undoOff does not undo in Redis what Postgres certainly did not commit.
-var undoOff = []harness.Fault{
-	{
-		File: decideFile,
-		Old:  "		_ = s.undo(ctx, step, Undo{}, uncertain) // the request gets err in any case\n",
-		New:  "		if uncertain {\n			s.undos.add(ctx, step)\n		}\n",
-	},
-	{
-		File: exchangesFile,
-		Old:  "	return Issued{}, false, cmp.Or(err, s.undo(ctx, step, how, unknown))\n",
-		New: `	if unknown {
+var undoOff = append(
+	change(decideFile, "		_ = s.undo(ctx, step, Undo{}, uncertain) // the request gets err in any case\n",
+		"		if uncertain {\n			s.undos.add(ctx, step)\n		}\n"),
+	change(exchangesFile, "	return Issued{}, false, cmp.Or(err, s.undo(ctx, step, how, unknown))\n",
+		`	if unknown {
 		s.undos.add(ctx, step)
 		err = cmp.Or(err, errOvertaken)
 	}
 	_ = how
 	return Issued{}, false, err
-`,
-	},
-}
+`)...)
 
 // undoUncertainOff does not undo what the stores may have decided without a response.
 var undoUncertainOff = []harness.Fault{
-	{
-		File: decideFile,
-		Old:  "	if err != nil && uncertain {\n		s.undos.add(ctx, step)\n",
-		New:  "	if false && uncertain {\n		s.undos.add(ctx, step)\n",
-	},
+	{File: decideFile, Old: "	if err != nil && uncertain {\n", New: "	if false && uncertain {\n"},
 	{File: exchangesFile, Old: "	if uncertain && !decided {", New: "	if false {"},
 }
 
 // deadlinesOff makes scripts ignore their deadline.
-var deadlinesOff = harness.Fault{File: scriptFile, Old: "if deadline == 0 or now < deadline then", New: "if true then"}
+var deadlinesOff = change(scriptFile, "if deadline == 0 or now < deadline then", "if true then")
 
 // triedOnce gives up an update in Postgres after the first lost response.
-var triedOnce = harness.Fault{File: decideFile, Old: "	commitTries  = 4\n", New: "	commitTries  = 1\n"}
+var triedOnce = change(decideFile, "	commitTries  = 4\n", "	commitTries  = 1\n")
 
 // acknowledgedBeforeCommit acknowledges a revocation before Postgres has committed it.
-var acknowledgedBeforeCommit = harness.Fault{
-	File: grantsFile,
-	Old:  "	return s.revoke(ctx, g, reason, actor, nil)\n",
-	New: `	later := context.WithoutCancel(ctx)
+var acknowledgedBeforeCommit = change(grantsFile, "	return s.revoke(ctx, g, reason, actor, nil)\n",
+	`	later := context.WithoutCancel(ctx)
 	time.AfterFunc(time.Second, func() { _ = s.revoke(later, g, reason, actor, nil) })
 	return nil
-`,
-}
+`)
 
 // grantsOutliveClients deletes a client and leaves its grants.
-var grantsOutliveClients = harness.Fault{
-	File: clientsFile,
-	Old:  "ending{client: &id, reason: grant.ClientDeleted",
-	New:  "ending{client: new(uuid.UUID), reason: grant.ClientDeleted",
-}
+var grantsOutliveClients = change(clientsFile, "ending{client: &id, reason: grant.ClientDeleted",
+	"ending{client: new(uuid.UUID), reason: grant.ClientDeleted")
 
 // successorsRandom derives no successor, so that no request can be repeated.
-var successorsRandom = harness.Fault{
-	File: grantTokensFile,
-	Old:  "	if proof.digest == \"\" {\n",
-	New:  "	if proof.digest == \"\" || true {\n",
-}
+var successorsRandom = change(grantTokensFile, "	if proof.digest == \"\" {\n",
+	"	if proof.digest == \"\" || true {\n")
 
 // anySenderRepeats derives the successor from the credential alone, so that a thief without the key gets it too.
 var anySenderRepeats = []harness.Fault{
@@ -193,36 +157,25 @@ var anySenderRepeats = []harness.Fault{
 }
 
 // keyIgnored derives the same successor for every key.
-var keyIgnored = harness.Fault{File: grantTokensFile, Old: "		h.Write([]byte(proof.digest))\n", New: ""}
+var keyIgnored = change(grantTokensFile, "		h.Write([]byte(proof.digest))\n", "")
 
 // repeatedForever accepts repeated requests at any time.
-var repeatedForever = []harness.Fault{
-	{File: preludeFile, Old: "local repeat_within = 60000", New: "local repeat_within = 6000000"},
-}
+var repeatedForever = change(preludeFile, "local repeat_within = 60000", "local repeat_within = 6000000")
 
 // repeatedBeforeStanding returns the token to a client that has lost its access.
-var repeatedBeforeStanding = harness.Fault{
-	File: decideFile,
-	Old:  "	refusal := snapshot.standingRefusal()\n",
-	New:  "	refusal := ctx.Err()\n",
-}
+var repeatedBeforeStanding = change(decideFile, "	refusal := snapshot.standingRefusal()\n",
+	"	refusal := ctx.Err()\n")
 
 // repeatedWithoutRedis returns the token of a repeated request although Redis has lost its time.
-var repeatedWithoutRedis = harness.Fault{
-	File: decideFile,
-	Old:  "	case result == Again:\n",
-	New:  "	case result == Again || derived:\n",
-}
+var repeatedWithoutRedis = change(decideFile, "	case result == Again:\n",
+	"	case result == Again || derived:\n")
 
 // macOff accepts a well-formed token without checking its MAC.
-var macOff = harness.Fault{File: grantTokensFile, Old: "	if authentic != 1 {\n", New: "	if authentic > 1 {\n"}
+var macOff = change(grantTokensFile, "	if authentic != 1 {\n", "	if authentic > 1 {\n")
 
 // timeoutsOff gives a client far more time to send its request.
-var timeoutsOff = harness.Fault{
-	File: serveFile,
-	Old:  "	readHeaderTimeout = 5 * time.Second\n	readTimeout       = 15 * time.Second",
-	New:  "	readHeaderTimeout = 100 * time.Second\n	readTimeout       = 150 * time.Second",
-}
+var timeoutsOff = change(serveFile, "	readHeaderTimeout = 5 * time.Second\n	readTimeout       = 15 * time.Second",
+	"	readHeaderTimeout = 100 * time.Second\n	readTimeout       = 150 * time.Second")
 
 // drainOff ends a process without notice and without waiting for its requests.
 var drainOff = []harness.Fault{
@@ -232,11 +185,8 @@ var drainOff = []harness.Fault{
 }
 
 // keyInOtherTransaction stores the response of an Idempotency-Key in another transaction than the effect.
-var keyInOtherTransaction = []harness.Fault{
-	{
-		File: requestsFile,
-		Old:  "			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)\n",
-		New: `			apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {
+var keyInOtherTransaction = change(requestsFile, "			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)\n",
+	`			apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {
 				err = inTransaction(ctx, s.pool, func(own *transaction) { made, own.err = effect(ctx, own.Tx) })
 				if err == nil {
 					time.Sleep(30 * time.Millisecond)
@@ -244,6 +194,4 @@ var keyInOtherTransaction = []harness.Fault{
 				return made, err
 			}
 			answer, t.err = answers.Once(t.ctx, t.Tx, key, apart)
-`,
-	},
-}
+`)

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +46,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 		{name: "refresh", want: http.StatusOK, ask: good.refresh},
 		{name: "list", want: http.StatusOK, ask: good.get(harness.ListPath)},
 	}
-	stranger := newGuesser(t, of.BaseURL, of.app, of.connector, of.connector.Connect(t, of.owner))
+	stranger := newGuesser(t, of)
 	harness.Record(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
 		slowConnections, harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
 		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }), lasts)
@@ -78,7 +77,7 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	}
 	good.wantRecovery(t)
 	t.Log(summary)
-	stranger.wantsNothingFound(t)
+	stranger.connector.WantsWorking(t, stranger.current) // the guesses revoked no grant (G3)
 	for _, service := range append(slices.Clone(running.Authservers), running.Resourceapi) {
 		memory := harness.ProcessStatus(t, service.PID(), "VmHWM:")
 		t.Logf("%s used at most %d MiB", service.Name, memory>>10)
@@ -112,12 +111,8 @@ func (h *honestUsers) wantRecovery(t *testing.T) {
 func addressesOf(t *testing.T, running *stack.Stack) []string {
 	t.Helper()
 	var addresses []string
-	for _, text := range []string{running.BaseURL, running.Authservers[0].URL, running.Resourceapi.URL} {
-		address, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses = append(addresses, address.Host)
+	for _, address := range []string{running.BaseURL, running.Authservers[0].URL, running.Resourceapi.URL} {
+		addresses = append(addresses, hostOf(t, address))
 	}
 	return addresses
 }
@@ -218,38 +213,26 @@ const (
 // A guesser guesses secrets of an application and refresh tokens of a connector as fast as it gets responses. Its
 // guesses are well-formed, so each costs as much as a valid one until it is refused.
 type guesser struct {
-	address   string
-	client    *http.Client
-	app       harness.ConfidentialApp
-	connector harness.Connector
-	current   harness.Tokens // of the connector
-	raw       []byte         // its refresh token, decoded; each guess has another MAC
+	site
+	address string
+	client  *http.Client
+	current harness.Tokens // of the connector
+	raw     []byte         // its refresh token, decoded; each guess has another MAC
 
 	secrets, tokens atomic.Int64 // refused
 }
 
-func newGuesser(
-	t *testing.T,
-	base string,
-	app harness.ConfidentialApp,
-	connector harness.Connector,
-	current harness.Tokens,
-) *guesser {
+func newGuesser(t *testing.T, of site) *guesser {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: guessersAtOnce} // otherwise each guess would use up a port
 	t.Cleanup(transport.CloseIdleConnections)
+	current := of.connector.Connect(t, of.owner)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(current.RefreshToken, refreshPrefix))
 	if err != nil || len(raw) != refreshSize {
 		t.Fatalf("a refresh token has another format than the guesses: %d bytes, %v", len(raw), err)
 	}
-	return &guesser{
-		address:   base + harness.TokenPath,
-		client:    &http.Client{Transport: transport},
-		app:       app,
-		connector: connector,
-		current:   current,
-		raw:       raw,
-	}
+	client := &http.Client{Transport: transport}
+	return &guesser{site: of, address: of.BaseURL + harness.TokenPath, client: client, current: current, raw: raw}
 }
 
 // guess returns when ctx ends or when a guess is not refused as a guess.
@@ -297,18 +280,9 @@ func (g *guesser) refusedEnough(during time.Duration) bool {
 	return g.secrets.Load() >= least && g.tokens.Load() >= least
 }
 
-// wantsNothingFound checks that the guesses revoked no grant (G3).
-func (g *guesser) wantsNothingFound(t *testing.T) {
-	t.Helper()
-	g.connector.WantsWorking(t, g.current)
-}
-
 // send returns the status and the body of the response, or 0 if the request was cut off.
 func send(
-	ctx context.Context,
-	client *http.Client,
-	address, contentType string,
-	body io.Reader,
+	ctx context.Context, client *http.Client, address, contentType string, body io.Reader,
 ) (status int, reply string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, body)
 	if err != nil {

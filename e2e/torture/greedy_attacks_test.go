@@ -62,13 +62,11 @@ func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *gr
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	g := &greedyCaller{
-		p:         p,
-		ws:        p.NewWorkspace(t),
-		client:    &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: redirectNowhere},
-		account:   running.Authservers[0].URL,
-		resource:  running.Resourceapi.URL,
+		p: p, ws: p.NewWorkspace(t), account: running.Authservers[0].URL, resource: running.Resourceapi.URL,
 		addresses: addressesOf(t, running),
+		client:    &http.Client{Transport: transport, Timeout: 20 * time.Second},
 	}
+	g.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	g.app = g.ws.Confidential(t, "", harness.ReadProgrammes)
 	for range greedyTokens {
 		g.tokens = append(g.tokens, p.Database.Token(t, g.ws.Workspace, g.ws.Owner, harness.Everything()...))
@@ -100,9 +98,7 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 	forms := g.p.Client(t, g.ws.Workspace, harness.Bearer(g.ws.Token)).Forms
 	form, err := forms.Create(t.Context(),
 		client.NewForm{Title: "Volunteer", AllowedOrigins: []string{greedyWebsite}, Fields: fields})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.submissions = "/v1/engage/forms/" + form.ID + "/submissions"
 	g.p.Database.Exec(t, `insert into resource.submissions
 			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at, finished_at, status)
@@ -110,8 +106,6 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 		from generate_series(1, $4::int) n, lateral (select now() - n * interval '1 second') as moments (at)`,
 		g.ws.Workspace.ID, form.ID, answers, harness.Rounds(80, 205))
 }
-
-func redirectNowhere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (g *greedyCaller) begin() {
 	g.mu.Lock()
@@ -147,11 +141,10 @@ func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, 
 	from := fmt.Sprintf("%d.%d.%d.%d", 11+rand.IntN(100), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
 	request.Header.Set("X-Forwarded-For", from)
 	request.Header.Set("X-Tenant-Id", g.ws.Workspace.ID)
-	if authorization != "" {
-		request.Header.Set("Authorization", authorization)
-	}
-	if contentType != "" {
-		request.Header.Set("Content-Type", contentType)
+	for name, value := range map[string]string{"Authorization": authorization, "Content-Type": contentType} {
+		if value != "" {
+			request.Header.Set(name, value)
+		}
 	}
 	response, err := g.client.Do(request)
 	if err != nil {

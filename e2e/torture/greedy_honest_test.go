@@ -69,22 +69,17 @@ func newHonestUsers(t *testing.T, p *harness.Product) *honestUsers {
 		{name: "refresh", want: http.StatusOK, ask: h.refresh},
 		{name: "list", want: http.StatusOK, ask: h.get(harness.ListPath)},
 		{name: "write", want: http.StatusCreated, ask: func(t *testing.T) (harness.Answer, error) {
-			return api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`)
+			return tryWrite(t, api)
 		}},
 		{name: "introspect", want: http.StatusOK, ask: func(t *testing.T) (harness.Answer, error) {
 			service := p.DemoService().API()
 			return service.Try(t, http.MethodPost, harness.IntrospectPath, "application/x-www-form-urlencoded", form)
 		}},
-		{
-			name:  "sign in",
-			want:  http.StatusSeeOther,
-			pause: rarely,
-			ask: func(t *testing.T) (harness.Answer, error) {
-				next := h.known[0]
-				h.known = append(h.known[1:], next)
-				return h.signIn(t, next)
-			},
-		},
+		{name: "sign in", want: http.StatusSeeOther, pause: rarely, ask: func(t *testing.T) (harness.Answer, error) {
+			next := h.known[0]
+			h.known = append(h.known[1:], next)
+			return h.signIn(t, next)
+		}},
 		{name: "sign in at a new browser", want: http.StatusSeeOther, pause: rarely, mayWait: true, ask: h.signInAnew},
 	}
 	return h
@@ -146,7 +141,9 @@ func (h *honestUsers) send(ctx context.Context, t *testing.T, during string, kin
 		lasted := time.Since(began)
 		time.Sleep(max(often, kind.pause))
 		if kind.mayWait && answer.Status == http.StatusTooManyRequests {
-			h.noteBusy()
+			h.mu.Lock()
+			h.busy++
+			h.mu.Unlock()
 			continue
 		}
 		took = append(took, lasted)
@@ -169,21 +166,11 @@ func (h *honestUsers) send(ctx context.Context, t *testing.T, during string, kin
 	return took
 }
 
-func (h *honestUsers) noteBusy() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.busy++
-}
-
 // judgeTimes enables the checks of times if the machine is quiet: honest requests were fast while they ran alone.
 func (h *honestUsers) judgeTimes(t *testing.T) {
 	t.Helper()
-	var alone []time.Duration
-	for _, took := range h.took {
-		alone = append(alone, took...)
-	}
+	p99 := slowestOfAHundred(slices.Concat(slices.Collect(maps.Values(h.took))...))
 	clear(h.took)
-	p99 := slowestOfAHundred(alone)
 	if h.judged = p99 <= quietAtMost; !h.judged {
 		t.Logf("times are not checked: without any attack the p99 of honest requests is %s", p99)
 	}

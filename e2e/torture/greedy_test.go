@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,35 +64,24 @@ type greedySite struct {
 
 func newGreedySite(t *testing.T) *greedySite {
 	t.Helper()
-	units := []string{"authserver", "resourceapi", "resourceapi-worker"}
-	var groups []*memoryGroup
+	var groups []string
 	var shipped []unit
-	for _, name := range units {
+	for _, name := range []string{"authserver", "resourceapi", "resourceapi-worker"} {
 		one := readUnit(t, name)
 		shipped, groups = append(shipped, one), append(groups, newMemoryGroup(t, one.memory))
 	}
 	s := &greedySite{running: harness.Private(t, harness.Options{Worker: true})}
 	s.memory = "each service in a control group as in deploy/systemd"
-	var starting sync.WaitGroup
 	for i, service := range s.services() {
 		for name, value := range shipped[i].settings {
 			service.Set(name, value)
 		}
-		if groups[i] != nil {
-			command := slices.Concat(groups[i].Through(), []string{service.Spec.Path}, service.Spec.Args)
-			service.Spec.Path, service.Spec.Args = command[0], command[1:]
-		} else {
+		if groups[i] == "" {
 			s.memory = "no control group could be created: only resident memory was checked"
+		} else {
+			runInGroup(service, groups[i])
 		}
-		starting.Go(func() {
-			if err := service.Restart(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	starting.Wait()
-	if t.Failed() {
-		t.FailNow()
+		must(t, service.Restart(t.Context()))
 	}
 	p := harness.NewProduct(t, s.running, &seenSecrets)
 	s.greedy, s.honest = newGreedyCaller(t, p, s.running), newHonestUsers(t, p)
@@ -196,9 +184,7 @@ func readUnit(t *testing.T, name string) unit {
 	if errors.Is(err, fs.ErrNotExist) { // it has one instance
 		content, err = os.ReadFile("../../deploy/systemd/" + name + ".service")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := unit{settings: map[string]string{}}
 	for line := range strings.Lines(string(content)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -231,16 +217,13 @@ func loadAverage() string {
 	return strings.Join(averages[:min(2, len(averages))], " ")
 }
 
-// A memoryGroup is a control group. The kernel kills its processes when they use more memory than the limit, as it
-// does under systemd and Kubernetes.
-type memoryGroup struct{ dir string }
-
 // hierarchy is where control groups are created, with the files that limit the memory and swap of a group.
 type hierarchy struct{ root, limit, swap, swapLimit string }
 
-// newMemoryGroup creates a group with a limit in bytes and removes it when the test ends. Create it before the stack,
-// so that it is empty by then. It returns nil if the kernel does not let this process create one.
-func newMemoryGroup(t testing.TB, limit int) *memoryGroup {
+// newMemoryGroup creates a control group, whose processes the kernel kills when they use more memory than the limit in
+// bytes, as under systemd and Kubernetes, and removes it when the test ends. Create it before the stack, so that it is
+// empty by then. It returns the directory, or "" if the kernel does not let this process create one.
+func newMemoryGroup(t testing.TB, limit int) (dir string) {
 	t.Helper()
 	bytes := strconv.Itoa(limit)
 	// cgroup version 2, if this process may write here
@@ -259,19 +242,17 @@ func newMemoryGroup(t testing.TB, limit int) *memoryGroup {
 		}
 		// absent if the kernel does not count swap
 		_ = os.WriteFile(filepath.Join(dir, h.swap), []byte(h.swapLimit), 0)
-		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
-				t.Errorf("remove the control group: %v", err)
-			}
-		})
-		return &memoryGroup{dir}
+		t.Cleanup(func() { must(t, os.Remove(dir)) })
+		return dir
 	}
-	return nil
+	return ""
 }
 
-// Through returns the command that starts a program in the group (stack.Service.Through).
-func (m *memoryGroup) Through() []string {
-	return []string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(m.dir, "cgroup.procs")}
+// runInGroup makes a service run in a control group from its next start on.
+func runInGroup(service *stack.Service, group string) {
+	const enter = `echo $$ > "$0" && exec "$@"`
+	arguments := []string{"-c", enter, filepath.Join(group, "cgroup.procs"), service.Spec.Path}
+	service.Spec.Path, service.Spec.Args = "/bin/sh", append(arguments, service.Spec.Args...)
 }
 
 // resetPeakMemory resets the peak of the resident memory of a process and reports whether the kernel allowed it

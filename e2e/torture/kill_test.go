@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
@@ -20,7 +19,10 @@ func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	times := harness.Rounds(1, 200)
 	running := harness.Private(t, harness.Options{Worker: true, StopsStores: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
-	victims := victimsOf(running)
+	victims := []victim{ // the worker first: its jobs are rescued a minute later
+		{"the worker", running.Worker}, {"authserver", running.Authservers[0]},
+		{"resourceapi", running.Resourceapi}, {"redis", running.Redis}, {"postgres", running.Postgres},
+	}
 	const what = "%d kills of each of %d: the worker, authserver, resourceapi, redis, postgres"
 	harness.Record(t, what, times, len(victims))
 	var workloads []*workload
@@ -41,20 +43,10 @@ func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
+// A victim is a process or a store that is killed.
 type victim struct {
-	name    string
-	kill    func()
-	restart func(context.Context) error
-}
-
-func victimsOf(s *stack.Stack) []victim {
-	return []victim{ // the worker first: its jobs are rescued a minute later
-		{"the worker", s.Worker.Kill, s.Worker.Restart},
-		{"authserver", s.Authservers[0].Kill, s.Authservers[0].Restart},
-		{"resourceapi", s.Resourceapi.Kill, s.Resourceapi.Restart},
-		{"redis", s.Redis.Kill, s.Redis.Restart},
-		{"postgres", s.Postgres.Kill, s.Postgres.Restart},
-	}
+	name string
+	server
 }
 
 // survives kills the victim while the clients run, and checks that all acknowledged work is kept.
@@ -66,10 +58,8 @@ func (w *workload) survives(t *testing.T, v victim) {
 	clients := w.work(ctx, t, all)
 	w.waitForWork(t)
 	time.Sleep(rand.N(150 * time.Millisecond))
-	v.kill()
-	if err := v.restart(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatalf("%s does not restart: %v", v.name, err)
-	}
+	v.Kill()
+	must(t, v.Restart(context.WithoutCancel(t.Context())))
 	closing()
 	clients.Wait()
 	w.Database.Reconnect()
@@ -80,12 +70,7 @@ func (w *workload) survives(t *testing.T, v victim) {
 // waitForWork waits until each kind of work was acknowledged once, so that the kill can affect all of them.
 func (w *workload) waitForWork(t *testing.T) {
 	t.Helper()
-	await.NoError(t, func() error {
-		if missing := w.missing(); missing != "" {
-			return errors.New("no " + missing + " was acknowledged")
-		}
-		return nil
-	})
+	await.NoError(t, w.missing)
 }
 
 // waitForCalm waits until each service answers several times in a row.
@@ -108,25 +93,20 @@ func (w *workload) waitForCalm(t *testing.T) {
 
 // These functions check a workload after a kill.
 
-// missing returns a kind of work without any acknowledged request, or "" if every kind has one.
-func (w *workload) missing() string {
+// missing returns an error if a kind of work has no acknowledged request.
+func (w *workload) missing() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for kind, count := range map[string]int{
-		"refreshed connection":  len(w.current),
-		"confidential token":    len(w.confidential),
-		"personal access token": len(w.personal),
-		"revocation":            len(w.revoked),
-		"registration":          len(w.clients),
-		"programme":             len(w.programmes),
-		"submission":            len(w.submissions),
-		"import":                len(w.imports),
+		"refreshed connection": len(w.current), "confidential token": len(w.confidential),
+		"personal access token": len(w.personal), "revocation": len(w.revoked), "registration": len(w.clients),
+		"programme": len(w.programmes), "submission": len(w.submissions), "import": len(w.imports),
 	} {
 		if count == 0 {
-			return kind
+			return errors.New("no " + kind + " was acknowledged")
 		}
 	}
-	return ""
+	return nil
 }
 
 // wantsAllKept checks all acknowledged work except the queued jobs.
@@ -170,12 +150,12 @@ func (w *workload) wantsOne(t *testing.T, what, sql, name string) {
 // wantsCommands checks that every accepted submission and import was processed exactly once in effect.
 func (w *workload) wantsCommands(t *testing.T) {
 	t.Helper()
+	const supporters = `select count(*) from resource.supporters where tenant_id = $1 and email = $2`
+	const submissions = `select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`
 	for email, path := range w.submissions {
 		wantsProcessed(t, "a submission", w.API(), path)
-		w.wantsOne(t, "supporters of one submission",
-			`select count(*) from resource.supporters where tenant_id = $1 and email = $2`, email)
-		w.wantsOne(t, "submissions of one",
-			`select count(*) from resource.submissions where tenant_id = $1 and answers->>'email' = $2`, email)
+		w.wantsOne(t, "supporters of one submission", supporters, email)
+		w.wantsOne(t, "submissions of one", submissions, email)
 	}
 	for name, path := range w.imports {
 		wantsProcessed(t, "an import", w.In(w.Workspace, w.Token), path)

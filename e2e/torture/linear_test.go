@@ -1,6 +1,8 @@
 package torture
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
@@ -24,72 +27,69 @@ const (
 	codeLife    = 55 * time.Second // the limit is 60 s; this one is by our clock, from before the request of the code
 )
 
-// historiesStack is the stack of these tests. Its requests wait for the stores as in production.
-var historiesStack = newTurnstile(harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
+// historiesStack is the stack of these tests: in the short form the pair, which no test that runs in parallel uses. Its
+// requests wait for the stores as in production.
+var historiesStack = &turnstile{
+	options: harness.Options{Authservers: 2, Settings: harness.AsInProduction()},
+	start: sync.OnceValues(func() (*stack.Stack, error) {
+		s, err := pair()
+		if err != nil {
+			return nil, err
+		}
+		for _, service := range append(s.Authservers, s.Resourceapi) {
+			for name, value := range harness.AsInProduction() {
+				service.Set(name, value)
+			}
+			err = cmp.Or(err, service.Restart(context.Background()))
+		}
+		return s, err
+	}),
+}
 
 // TestHistories_OfGrantsAreLinearizable lets clients use, refresh, replay and revoke grants through two processes while
 // stores and processes crash, freeze and lose data. The model must allow each grant's history (linearizability).
 func TestHistories_OfGrantsAreLinearizable(t *testing.T) {
-	parallelIfShort(t)
-	batches := harness.Rounds(5, 360)
-	running := historiesStack.enter(t)
-	s := newSite(t, running)
-	trouble := newTrouble(running)
-	operations, grantsAtOnce := 0, harness.Rounds(20, 30)
-	harness.Record(t, "%d grants, %v calls, %v faults", batches*grantsAtOnce,
-		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
-	leastCalls, leastFaults := harness.Rounds(2_000, 240_000), harness.Rounds(8, 600)
-	for batch := 0; batch < batches || operations < leastCalls || trouble.faults() < leastFaults; batch++ {
-		s.Database.Reconnect()
-		histories := make([]*grantHistory, grantsAtOnce)
-		for i := range histories {
-			histories[i] = newHistory(t, s)
-		}
-		var group sync.WaitGroup
-		for _, one := range histories {
-			for first := range callersEach {
-				group.Go(func() { one.play(t, first == 0) })
-			}
-		}
-		group.Go(func() { trouble.makeSome(t) })
-		group.Wait()
-		for _, one := range histories {
-			operations += len(one.history)
-			one.check(t, trouble)
-		}
-		if t.Failed() {
-			return
-		}
-	}
+	leastCalls, leastFaults := harness.Rounds(1_000, 240_000), harness.Rounds(8, 600)
+	historiesOf(t, "faults", harness.Rounds(5, 360), false, (*grantHistory).play, (*trouble).makeSome,
+		func(calls, _, faults int) bool { return calls >= leastCalls && faults >= leastFaults })
 }
 
 // TestHistories_OfStalledGrantsAreLinearizable only freezes Redis and Postgres. A 503 to an honest client must mean
 // that nothing changed, whichever of two processes gets the retry, and a superseded token must still revoke its grant.
 func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
+	historiesOf(t, "stalls", harness.Rounds(2, 100), true, (*grantHistory).playOn, (*trouble).stall,
+		func(_, refused, _ int) bool { return refused > 0 }) // the stalls have met calls
+}
+
+// historiesOf checks batches of grants, with three callers each that play while there is trouble, until there are as
+// many as asked and enough has happened.
+func historiesOf(t *testing.T, what string, batches int, stalled bool, play func(*grantHistory, *testing.T, bool),
+	makeTrouble func(*trouble, *testing.T), enough func(calls, refused, faults int) bool,
+) {
 	parallelIfShort(t)
-	batches := harness.Rounds(2, 100)
 	running := historiesStack.enter(t)
 	s := newSite(t, running)
 	trouble := newTrouble(running)
-	operations, refused, grantsAtOnce := 0, 0, harness.Rounds(20, 30)
-	harness.Record(t, "%d grants, %v calls, %v stalls", batches*grantsAtOnce,
-		harness.Deferred[int](func() int { return operations }), harness.Deferred[int](trouble.faults))
-	for batch := 0; batch < batches || refused == 0; batch++ { // until the stalls have met calls
+	calls, refused, grantsAtOnce := 0, 0, harness.Rounds(10, 30)
+	harness.Record(t, "%d grants, %v calls, %v %s", batches*grantsAtOnce,
+		harness.Deferred[int](func() int { return calls }), harness.Deferred[int](trouble.faults), what)
+	for batch := 0; batch < batches || !enough(calls, refused, trouble.faults()); batch++ {
+		s.Database.Reconnect()
 		histories := make([]*grantHistory, grantsAtOnce)
 		for i := range histories {
 			histories[i] = newHistory(t, s)
-			histories[i].stalled = true
+			histories[i].stalled = stalled
 		}
 		var group sync.WaitGroup
 		for _, one := range histories {
 			for first := range callersEach {
-				group.Go(func() { one.playOn(t, first == 0) })
+				group.Go(func() { play(one, t, first == 0) })
 			}
 		}
-		group.Go(func() { trouble.stall(t) })
+		group.Go(func() { makeTrouble(trouble, t) })
 		group.Wait()
 		for _, one := range histories {
-			operations += len(one.history)
+			calls += len(one.history)
 			refused += one.count(unavailable)
 			one.check(t, trouble)
 		}
@@ -101,13 +101,8 @@ func TestHistories_OfStalledGrantsAreLinearizable(t *testing.T) {
 
 // count returns the number of calls with this outcome.
 func (s *grantHistory) count(is string) int {
-	n := 0
-	for _, operation := range s.history {
-		if operation.Output.(outcome).is == is {
-			n++
-		}
-	}
-	return n
+	other := func(o porcupine.Operation) bool { return o.Output.(outcome).is != is }
+	return len(slices.DeleteFunc(slices.Clone(s.history), other))
 }
 
 // A grantHistory is one grant and the operations on it.
@@ -289,7 +284,7 @@ func (s *grantHistory) check(t *testing.T, trouble *trouble) {
 	}
 	switch porcupine.CheckOperationsTimeout(grantModel(), s.history, atMost(checkWithin)) {
 	case porcupine.Illegal:
-		t.Errorf("an illegal history of a grant; faults: %v", trouble.between(s.began))
+		t.Errorf("an illegal history of a grant; faults: %v", trouble.after(s.began))
 		for _, operation := range s.history {
 			t.Logf("%6d to %6d ms: %+v → %+v", (operation.Call-s.began.UnixNano())/1e6,
 				(operation.Return-s.began.UnixNano())/1e6, operation.Input, operation.Output)

@@ -7,9 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // G11: a client repeats a request whose response was lost, with the same Idempotency-Key.
@@ -23,11 +21,12 @@ const (
 // the request and gets the token of the lost response. A thief with the token but without the key gets no token, and
 // the grant is revoked.
 func TestLostAnswers_CostNoGrant(t *testing.T) {
-	cuts := harness.Rounds(48, 10_000)
+	cuts := harness.Rounds(24, 10_000)
 	var replayed atomic.Int64
 	harness.Record(t, "%d connections cut, 0 grants lost; %v answers given again", cuts,
 		harness.Deferred[int64](replayed.Load))
 	running := startedPair(t)
+	servers := []string{running.BaseURL, running.Authservers[0].URL, running.Authservers[1].URL}
 	var workers atomic.Int64
 	p := enterPair(t)
 	spread(t, cuts, func(t *testing.T) func(*testing.T) {
@@ -36,7 +35,7 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 			Product:   p,
 			connector: ws.Connector(t, harness.ReadProgrammes),
 			owner:     p.Person(t, ws.Owner),
-			cutter:    NewCutter(t, serversOf(running)[worker%3]),
+			cutter:    NewCutter(t, hostOf(t, servers[worker%3])),
 			turn:      worker * cuts / 4, // each worker cuts at other bytes
 			replayed:  &replayed,
 		}
@@ -44,16 +43,6 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 		l.tokens = l.connector.Connect(t, l.owner)
 		return l.round
 	})
-}
-
-// serversOf returns the addresses of the gateway and of the processes behind it.
-func serversOf(s *stack.Stack) []string {
-	var all []string
-	for _, address := range []string{s.BaseURL, s.Authservers[0].URL, s.Authservers[1].URL} {
-		_, host, _ := strings.Cut(address, "://")
-		all = append(all, host)
-	}
-	return all
 }
 
 // A lossyClient is a client that loses responses.
@@ -129,25 +118,19 @@ func (l *lossyClient) replaysWithoutKey(t *testing.T, form url.Values, key strin
 func TestOneKeyRace_GivesOneToken(t *testing.T) {
 	times := harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of 2 to 16 with one key", times)
-	p := enterPair(t)
-	spread(t, times, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
-		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-		turn := 0
-		return func(t *testing.T) {
-			turn++
-			racers := []int{2, 3, 4, 16}[turn%4]
-			attempt := connector.Begin()
-			form := attempt.CodeForm(attempt.Code(t, owner))
-			first := sameToken(t, racers, func(key string) harness.Answer { return attempt.Post(t, form, key) })
-			second := sameToken(t, racers, func(key string) harness.Answer {
-				return connector.Refresh(t, first.RefreshToken, key)
-			})
-			third := connector.WantsWorking(t, second)
-			connector.Refresh(t, second.RefreshToken, harness.NewKey()).
-				WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			connector.WantsRevoked(t, third)
-		}
+	var turn atomic.Int64
+	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
+		racers := []int{2, 3, 4, 16}[turn.Add(1)%4]
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, owner))
+		first := sameToken(t, racers, func(key string) harness.Answer { return attempt.Post(t, form, key) })
+		second := sameToken(t, racers, func(key string) harness.Answer {
+			return connector.Refresh(t, first.RefreshToken, key)
+		})
+		third := connector.WantsWorking(t, second)
+		connector.Refresh(t, second.RefreshToken, harness.NewKey()).
+			WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+		connector.WantsRevoked(t, third)
 	})
 }
 
@@ -173,31 +156,26 @@ func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) h
 func TestThiefRace_EndsGrant(t *testing.T) {
 	times := harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of a client that repeats its request and two thieves", times)
-	p := enterPair(t)
-	spread(t, times, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
-		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-		return func(t *testing.T) {
-			tokens := connector.Connect(t, owner)
-			key := harness.NewKey()
-			keys := []string{key, key, "", harness.NewKey()}
-			given := map[string]harness.Tokens{}
-			for _, answer := range harness.Concurrently(len(keys), func(i int) harness.Answer {
-				return connector.Refresh(t, tokens.RefreshToken, keys[i])
-			}) {
-				if answer.Status == http.StatusOK {
-					got := answer.Tokens(t)
-					given[got.RefreshToken] = got
-				} else {
-					answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-				}
+	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
+		tokens := connector.Connect(t, owner)
+		key := harness.NewKey()
+		keys := []string{key, key, "", harness.NewKey()}
+		given := map[string]harness.Tokens{}
+		for _, answer := range harness.Concurrently(len(keys), func(i int) harness.Answer {
+			return connector.Refresh(t, tokens.RefreshToken, keys[i])
+		}) {
+			if answer.Status == http.StatusOK {
+				got := answer.Tokens(t)
+				given[got.RefreshToken] = got
+			} else {
+				answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
-			if len(given) != 1 {
-				t.Fatalf("%d different tokens were given", len(given))
-			}
-			for _, got := range given {
-				connector.WantsRevoked(t, got, tokens)
-			}
+		}
+		if len(given) != 1 {
+			t.Fatalf("%d different tokens were given", len(given))
+		}
+		for _, got := range given {
+			connector.WantsRevoked(t, got, tokens)
 		}
 	})
 }
@@ -206,94 +184,68 @@ func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
 	times := harness.Rounds(1, 100)
 	harness.Record(t, "%d requests each repeated after the grant, the access or the time ended or Redis lost it", times)
 	p := enterPair(t)
-	running := startedPair(t)
 	for range times {
-		for name, c := range repeatEndings(p, running.RedisURL) {
-			ws := p.NewWorkspace(t)
-			connector := ws.Connector(t, harness.ReadProgrammes)
-			member := p.Person(t, ws.Member(t, harness.ReadProgrammes))
-			tokens := connector.Connect(t, member)
-			key := harness.NewKey()
-			lost := connector.Refresh(t, tokens.RefreshToken, key).Tokens(t)
-			before := lost
-			c.end(t, ws, connector, member, &before)
-			answer := connector.Refresh(t, tokens.RefreshToken, key)
+		for name, ending := range repeatEndings(p, startedPair(t).RedisURL) {
+			c := newConnection(t, p, p.NewWorkspace(t))
+			presented, key := c.tokens.RefreshToken, harness.NewKey()
+			lost := c.connector.Refresh(t, presented, key).Tokens(t)
+			c.tokens = lost
+			ending.end(t, &c)
+			answer := c.connector.Refresh(t, presented, key)
 			if answer.Status != http.StatusBadRequest {
 				t.Fatalf("%s: a repeated request got a token:\n%s", name, answer)
 			}
-			if c.lift == nil {
-				connector.Refresh(t, before.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
+			if ending.lift == nil {
+				c.connector.Refresh(t, c.tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 				continue
 			}
-			c.lift(t, ws, member)
-			if again := connector.Refresh(t, tokens.RefreshToken, key); again.Status != http.StatusOK ||
+			ending.lift(t, &c)
+			if again := c.connector.Refresh(t, presented, key); again.Status != http.StatusOK ||
 				again.Tokens(t).RefreshToken != lost.RefreshToken {
 				t.Fatalf("%s: the refusal consumed the token:\n%s", name, again)
 			}
-			connector.WantsWorking(t, lost)
+			c.connector.WantsWorking(t, lost)
 		}
 	}
 }
 
 // A repeatEnding removes a condition of a request. lift restores it; the refusal must have consumed nothing. Without
 // lift, the grant must be revoked or expired.
-type repeatEnding struct {
-	end  func(*testing.T, harness.TestWorkspace, harness.Connector, *harness.Person, *harness.Tokens)
-	lift func(*testing.T, harness.TestWorkspace, *harness.Person)
-}
+type repeatEnding struct{ end, lift func(*testing.T, *connection) }
 
 func repeatEndings(p *harness.Product, redisURL string) map[string]repeatEnding {
-	type (
-		workspace = harness.TestWorkspace
-		client    = harness.Connector
-		person    = harness.Person
-		held      = harness.Tokens
-	)
-	redis := func(t *testing.T, command string) {
-		if _, err := localstore.AskRedis(redisURL, command); err != nil {
-			t.Fatal(err)
-		}
-	}
+	const read = harness.ReadProgrammes
+	in := p.Database
 	return map[string]repeatEnding{
-		"revoked": {end: func(t *testing.T, _ workspace, c client, _ *person, tokens *held) {
-			c.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
+		"revoked": {end: func(t *testing.T, c *connection) {
+			c.connector.Revoke(t, c.tokens.RefreshToken).Wants(t, http.StatusOK)
 		}},
-		"successor used": {end: func(t *testing.T, _ workspace, c client, _ *person, tokens *held) {
-			*tokens = c.Refresh(t, tokens.RefreshToken).Tokens(t)
+		"successor used": {end: func(t *testing.T, c *connection) {
+			c.tokens = c.connector.Refresh(t, c.tokens.RefreshToken).Tokens(t)
 		}},
-		"60 s over": {end: func(t *testing.T, _ workspace, _ client, _ *person, tokens *held) {
-			redis(t, "HINCRBY g:{"+harness.GrantOf(t, tokens.AccessToken)+"} at -60000")
+		"60 s over": {end: func(t *testing.T, c *connection) {
+			tell(t, redisURL, "HINCRBY g:{"+harness.GrantOf(t, c.tokens.AccessToken)+"} at -60000")
 		}},
-		"Redis lost the grant": {end: func(t *testing.T, _ workspace, _ client, _ *person, tokens *held) {
-			redis(t, "DEL g:{"+harness.GrantOf(t, tokens.AccessToken)+"}")
+		"Redis lost the grant": {end: func(t *testing.T, c *connection) {
+			tell(t, redisURL, "DEL g:{"+harness.GrantOf(t, c.tokens.AccessToken)+"}")
 		}},
-		"grant over": {end: func(t *testing.T, _ workspace, _ client, _ *person, tokens *held) {
-			p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -1e9)
+		"grant over": {end: func(t *testing.T, c *connection) {
+			in.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -1e9)
+		}},
+		"policy lowered": {end: func(t *testing.T, c *connection) {
+			p.LimitConnectors(t, c.ws, "30", []string{"chatgpt", "other"}, harness.ForConnectors())
 		}},
 		"membership over": {
-			end: func(t *testing.T, ws workspace, _ client, member *person, _ *held) {
-				p.Database.Leave(t, ws.Workspace, member.User)
-			},
-			lift: func(t *testing.T, ws workspace, member *person) {
-				p.Database.Join(t, ws.Workspace, member.User, harness.ReadProgrammes)
-			},
+			end:  func(t *testing.T, c *connection) { in.Leave(t, c.ws.Workspace, c.member.User) },
+			lift: func(t *testing.T, c *connection) { in.Join(t, c.ws.Workspace, c.member.User, read) },
 		},
 		"permissions lost": {
-			end: func(t *testing.T, ws workspace, _ client, member *person, _ *held) {
-				p.Database.Permit(t, ws.Workspace, member.User)
-			},
-			lift: func(t *testing.T, ws workspace, member *person) {
-				p.Database.Permit(t, ws.Workspace, member.User, harness.ReadProgrammes)
-			},
+			end:  func(t *testing.T, c *connection) { in.Permit(t, c.ws.Workspace, c.member.User) },
+			lift: func(t *testing.T, c *connection) { in.Permit(t, c.ws.Workspace, c.member.User, read) },
 		},
-		"policy lowered": {end: func(t *testing.T, ws workspace, _ client, _ *person, _ *held) {
-			p.LimitConnectors(t, ws, "30", []string{"chatgpt", "other"}, harness.ForConnectors())
-		}},
 		"LLM integration off": {
-			end: func(t *testing.T, ws workspace, _ client, _ *person, _ *held) {
-				p.Database.SetLLM(t, ws.Workspace, false)
-			},
-			lift: func(t *testing.T, ws workspace, _ *person) { p.Database.SetLLM(t, ws.Workspace, true) },
+			end:  func(t *testing.T, c *connection) { in.SetLLM(t, c.ws.Workspace, false) },
+			lift: func(t *testing.T, c *connection) { in.SetLLM(t, c.ws.Workspace, true) },
 		},
 	}
 }

@@ -61,6 +61,13 @@ func atMost(limit time.Duration) time.Duration {
 	return await.Long
 }
 
+// unhurried is the pause of a client between its requests in the short form, which shares the processors with others.
+func unhurried() {
+	if !harness.Long() {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // workers is the number of concurrent workers, each with its own grants. They wait for servers more than they compute.
 var workers = 4
 
@@ -110,9 +117,7 @@ func (x *turnstile) enter(t *testing.T) *stack.Stack {
 	x.mu.Lock()
 	t.Cleanup(x.mu.Unlock)
 	s, err := x.start()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -147,9 +152,7 @@ func (s site) list(t *testing.T) harness.Answer {
 func startedPair(t *testing.T) *stack.Stack {
 	t.Helper()
 	s, err := pair()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -179,11 +182,23 @@ func tryRevoke(t testing.TB, c harness.Connector, token string) (harness.Answer,
 // tryExchange exchanges the code of a confidential application.
 func tryExchange(t testing.TB, p *harness.Product, app harness.ConfidentialApp, code string) (harness.Answer, error) {
 	t.Helper()
-	body, err := json.Marshal(app.Body(code))
+	return tryJSON(t, p.API(), harness.TokenPath, app.Body(code))
+}
+
+// tryJSON posts a value, which must have a form in JSON.
+func tryJSON(t testing.TB, api harness.API, path string, value map[string]any) (harness.Answer, error) {
+	t.Helper()
+	body, err := json.Marshal(value)
 	if err != nil {
-		t.Fatal(err)
+		return harness.Answer{}, err
 	}
-	return p.API().Try(t, http.MethodPost, harness.TokenPath, "application/json", string(body))
+	return api.Try(t, http.MethodPost, path, "application/json", string(body))
+}
+
+// tryWrite creates a programme.
+func tryWrite(t testing.TB, api harness.API) (harness.Answer, error) {
+	t.Helper()
+	return tryJSON(t, api, harness.ListPath, map[string]any{"name": "Winter meals"})
 }
 
 // tryCode returns the code after the person has consented, or "" if a page reports that a service is unavailable.

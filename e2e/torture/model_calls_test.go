@@ -119,10 +119,8 @@ func (m *model) register(b *bearer, w *workspace, required []string) harness.Ans
 	if answer.Status == http.StatusCreated {
 		id, _ := answer.Object(m.t)["clientId"].(string)
 		connector := m.p.ConnectorOf(demo.Client{
-			ClientID:    id,
-			RedirectURI: harness.RedirectURI,
-			Resource:    m.p.BaseURL + "/v1",
-			Scope:       strings.Join(required, " "),
+			ClientID: id, RedirectURI: harness.RedirectURI, Resource: m.p.BaseURL + "/v1",
+			Scope: strings.Join(required, " "),
 		})
 		m.clients = append(m.clients, &application{Connector: connector, home: w, required: required})
 	}

@@ -88,12 +88,7 @@ func newModel(t *testing.T, rt *rapid.T, p *harness.Product) *model {
 }
 
 // ended reports whether the credential works nowhere.
-func (b *bearer) ended() bool {
-	if b.grant != nil {
-		return b.grant.over
-	}
-	return b.dead
-}
+func (b *bearer) ended() bool { return b.dead || b.grant != nil && b.grant.over }
 
 // may returns the credential's current permissions in its workspace: token ∩ user. If active is false, the credential
 // is invalid there.
@@ -136,13 +131,11 @@ func (m *model) refusal(c *consent) string {
 
 // bearerOf returns any access token of the grant; all are equal.
 func (m *model) bearerOf(c *consent) *bearer {
-	for _, b := range m.credentials {
-		if b.grant == c {
-			return b
-		}
+	at := slices.IndexFunc(m.credentials, func(b *bearer) bool { return b.grant == c })
+	if at < 0 {
+		m.t.Fatal("the model has a grant without an access token")
 	}
-	m.t.Fatal("the model has a grant without an access token")
-	return nil
+	return m.credentials[at]
 }
 
 func both(a, b []string) []string {
@@ -157,30 +150,20 @@ func some(rt *rapid.T, what string, of []string, least int) []string {
 	return both(of, drawn)
 }
 
-const (
-	modelsShort = 12
-	modelsLong  = 10_000
-)
-
 // TestModel_MatchesSystem changes users, memberships, grants, tokens, workspaces and time at random. After each step
 // the product must respond as a one-page model does: status, permissions, and the rows of each workspace. Each model
 // has its own workspaces, so many run concurrently.
 func TestModel_MatchesSystem(t *testing.T) {
-	models, steps := harness.Rounds(modelsShort, modelsLong), 50
+	models, steps := harness.Rounds(12, 10_000), 50
 	batch := min(models/workers, 25) // models that share a harness.Product
 	if harness.Long() {
 		steps = 100
 	}
 	harness.Record(t, "%d models, %d steps each on average", models, steps)
 	for name, value := range map[string]string{
-		"checks":     strconv.Itoa(batch),
-		"steps":      strconv.Itoa(steps),
-		"shrinktime": "20s",
-		"nofailfile": "true",
+		"checks": strconv.Itoa(batch), "steps": strconv.Itoa(steps), "shrinktime": "20s", "nofailfile": "true",
 	} {
-		if err := flag.Set("rapid."+name, value); err != nil {
-			t.Fatal(err)
-		}
+		must(t, flag.Set("rapid."+name, value))
 	}
 	running := startedPair(t)
 	spread(t, models/batch, func(*testing.T) func(*testing.T) {
@@ -193,36 +176,16 @@ func TestModel_MatchesSystem(t *testing.T) {
 	})
 }
 
-// live takes random steps. A failed run prints their names.
+// live takes random steps. A failed run prints their names. Some are more frequent.
 func (m *model) live(rt *rapid.T) {
 	rt.Repeat(map[string]func(*rapid.T){
-		"workspace":     m.opensWorkspace,
-		"user":          m.hasUser,
-		"join":          m.joins,
-		"leave":         m.leaves,
-		"permit":        m.permits,
-		"LLM":           m.switchesLLM,
-		"module":        m.switchesModule,
-		"register":      m.registers,
-		"delete client": m.deletesClient,
-		"consent":       m.consents,
-		"refresh":       m.refreshes,
-		"refresh 2":     m.refreshes,
-		"repeat":        m.repeats,
-		"repeat 2":      m.repeats,
-		"replay":        m.replays,
-		"replay code":   m.replaysCode,
-		"revoke":        m.revokes,
-		"grant's time":  m.endsGrant,
-		"PAT":           m.makesToken,
-		"PAT ends":      m.endsToken,
-		"list":          m.lists,
-		"list 2":        m.lists,
-		"list 3":        m.lists,
-		"read":          m.reads,
-		"write":         m.writes,
-		"introspect":    m.introspects,
-		"introspect 2":  m.introspects,
+		"workspace": m.opensWorkspace, "user": m.hasUser, "join": m.joins, "leave": m.leaves, "permit": m.permits,
+		"LLM": m.switchesLLM, "module": m.switchesModule, "register": m.registers, "delete client": m.deletesClient,
+		"consent": m.consents, "refresh": m.refreshes, "refresh 2": m.refreshes, "repeat": m.repeats,
+		"repeat 2": m.repeats, "replay": m.replays, "replay code": m.replaysCode, "revoke": m.revokes,
+		"grant's time": m.endsGrant, "PAT": m.makesToken, "PAT ends": m.endsToken, "list": m.lists, "list 2": m.lists,
+		"list 3": m.lists, "read": m.reads, "write": m.writes, "introspect": m.introspects,
+		"introspect 2": m.introspects,
 	})
 }
 
@@ -233,12 +196,8 @@ func (m *model) opensWorkspace(*rapid.T) {
 		return
 	}
 	m.workspaces = append(m.workspaces, &workspace{
-		Workspace:   m.p.Database.Workspace(m.t),
-		llm:         true,
-		enabled:     true,
-		provisioned: true,
-		members:     map[*user][]string{},
-		programmes:  map[string]string{},
+		Workspace: m.p.Database.Workspace(m.t), llm: true, enabled: true, provisioned: true,
+		members: map[*user][]string{}, programmes: map[string]string{},
 	})
 }
 

@@ -98,6 +98,7 @@ func (s *postgresStage) refreshing(t *testing.T, clients int) (wantsWhole func()
 					time.Sleep(50 * time.Millisecond)
 				case answer.Status == http.StatusOK:
 					tokens = answer.Tokens(t)
+					unhurried()
 				default:
 					ended <- func() {
 						answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")

@@ -10,38 +10,39 @@ import (
 
 // G1, G2 and G3 over HTTP, through two processes: one 200 each, the grant dead afterwards, no token works, no 5xx.
 
-func TestRefreshRace_OfTwoHasOneWinner(t *testing.T) { refreshRaces(t, harness.Rounds(40, 10_000), 2) }
+func TestRefreshRace_OfTwoHasOneWinner(t *testing.T) { refreshRaces(t, harness.Rounds(20, 10_000), 2) }
 func TestRefreshRace_OfSixteenHasOneWinner(t *testing.T) {
-	refreshRaces(t, harness.Rounds(8, 2_000), 16)
+	refreshRaces(t, harness.Rounds(4, 2_000), 16)
 }
 
 func refreshRaces(t *testing.T, times, racers int) {
 	harness.Record(t, "%d refresh races of %d", times, racers)
-	p := enterPair(t)
-	spread(t, times, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
-		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-		return func(t *testing.T) {
-			tokens := connector.Connect(t, owner)
-			winner := onlyWinner(t, racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-			connector.WantsRevoked(t, winner, tokens)
-		}
+	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
+		tokens := connector.Connect(t, owner)
+		winner := onlyWinner(t, racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
+		connector.WantsRevoked(t, winner, tokens)
 	})
 }
 
 func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
-	times := harness.Rounds(24, 5_000)
+	times := harness.Rounds(12, 5_000)
 	harness.Record(t, "%d races of 4 on a code", times)
+	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
+		attempt := connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, owner))
+		winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
+		connector.WantsRevoked(t, winner)
+	})
+}
+
+// spreadConnectors divides rounds among workers at the pair, each with its own connector and user.
+func spreadConnectors(t *testing.T, rounds int, round func(*testing.T, harness.Connector, *harness.Person)) {
+	t.Helper()
 	p := enterPair(t)
-	spread(t, times, func(t *testing.T) func(*testing.T) {
+	spread(t, rounds, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
 		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-		return func(t *testing.T) {
-			attempt := connector.Begin()
-			form := attempt.CodeForm(attempt.Code(t, owner))
-			winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
-			connector.WantsRevoked(t, winner)
-		}
+		return func(t *testing.T) { round(t, connector, owner) }
 	})
 }
 
@@ -66,14 +67,19 @@ func onlyWinner(t *testing.T, racers int, send func() harness.Answer) harness.To
 // G7 and G9: a refresh that runs while access ends gets nothing that works. After the end is acknowledged, no token
 // works that was issued before, during or after it.
 
-// An ending ends the access of one connection and returns after the acknowledgement.
-type ending func(t *testing.T, p *harness.Product, c connection)
-
 type connection struct {
 	ws        harness.TestWorkspace
 	member    *harness.Person
 	connector harness.Connector
 	tokens    harness.Tokens
+}
+
+// newConnection connects a new member of a workspace.
+func newConnection(t *testing.T, p *harness.Product, ws harness.TestWorkspace) connection {
+	t.Helper()
+	member := p.Person(t, ws.Member(t, harness.ReadProgrammes))
+	connector := ws.Connector(t, harness.ReadProgrammes)
+	return connection{ws, member, connector, connector.Connect(t, member)}
 }
 
 func TestRevocation_EndsConcurrentRefresh(t *testing.T) {
@@ -95,19 +101,15 @@ func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
 	})
 }
 
-func refreshAgainst(t *testing.T, end ending) {
+// refreshAgainst ends the access of connections, each while its client refreshes.
+func refreshAgainst(t *testing.T, end func(*testing.T, *harness.Product, connection)) {
 	times := harness.Rounds(8, 1_700)
 	harness.Record(t, "%d endings while a client refreshes", times)
 	p := enterPair(t)
 	spread(t, times, func(t *testing.T) func(*testing.T) {
 		ws := p.NewWorkspace(t)
 		return func(t *testing.T) {
-			c := connection{
-				ws:        ws,
-				member:    p.Person(t, ws.Member(t, harness.ReadProgrammes)),
-				connector: ws.Connector(t, harness.ReadProgrammes),
-			}
-			c.tokens = c.connector.Connect(t, c.member)
+			c := newConnection(t, p, ws)
 			c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
 			got := refreshesDuring(t, c, func() { end(t, p, c) })
 			c.wantsNothing(t, append([]harness.Tokens{c.tokens}, got...))

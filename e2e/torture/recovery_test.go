@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -112,12 +110,18 @@ func command(t *testing.T, server *localstore.Postgres, sql string) string {
 	return ""
 }
 
+// becomes waits until the first column of the first row is a value.
+func becomes(t *testing.T, server *localstore.Postgres, sql, value string) {
+	t.Helper()
+	await.True(t, value+" = "+sql, func() bool { return command(t, server, sql) == value })
+}
+
 // configure changes a setting of a server and waits until it is in effect.
 func configure(t *testing.T, server *localstore.Postgres, name, value string) {
 	t.Helper()
 	command(t, server, "alter system set "+name+" = '"+value+"'")
 	command(t, server, "select pg_reload_conf()")
-	await.True(t, name+" is in effect", func() bool { return command(t, server, "show "+name) == value })
+	becomes(t, server, "show "+name, value)
 }
 
 // A mode says whether commits wait for the standby.
@@ -131,14 +135,10 @@ func modes() []mode { return []mode{{"asynchronous", ""}, {"synchronous", "*"}} 
 // replicate waits until the standby follows the primary in the mode.
 func (s *recoveryStage) replicate(t *testing.T, m mode) {
 	t.Helper()
-	await.True(t, "the standby streams", func() bool {
-		return command(t, s.primary, "select count(*) from pg_stat_replication where state = 'streaming'") == "1"
-	})
+	becomes(t, s.primary, "select count(*) from pg_stat_replication where state = 'streaming'", "1")
 	configure(t, s.primary, "synchronous_standby_names", m.synchronized)
 	if m.synchronized != "" {
-		await.True(t, "the standby is synchronous", func() bool {
-			return strings.Contains("sync quorum", command(t, s.primary, "select sync_state from pg_stat_replication"))
-		})
+		becomes(t, s.primary, "select bool_and(sync_state in ('sync', 'quorum')) from pg_stat_replication", "t")
 	}
 }
 
@@ -146,9 +146,7 @@ func (s *recoveryStage) replicate(t *testing.T, m mode) {
 func (s *recoveryStage) cutLine(t *testing.T) {
 	t.Helper()
 	configure(t, s.standby, "primary_conninfo", "")
-	await.True(t, "the standby receives nothing", func() bool {
-		return command(t, s.primary, "select count(*) from pg_stat_replication") == "0"
-	})
+	becomes(t, s.primary, "select count(*) from pg_stat_replication", "0")
 }
 
 // promote promotes the standby after the loss of the primary, and returns how long that took.
@@ -172,18 +170,15 @@ func (s *recoveryStage) rejoin(t *testing.T) {
 func TestRecovery_SecondRegionTakesOver(t *testing.T) {
 	onlyLong(t, "recovery", takesMinutes)
 	var outage time.Duration
-	harness.Record(
-		t,
-		"Postgres, Redis and services killed, the standby promoted, services started with an empty Redis; every kind "+
-			"of request succeeded within %s",
-		harness.Deferred[time.Duration](func() time.Duration { return outage.Round(10 * time.Millisecond) }),
-	)
+	harness.Record(t, "Postgres, Redis and services killed, the standby promoted, services started with an empty "+
+		"Redis; every kind of request succeeded within %s",
+		harness.Deferred[time.Duration](func() time.Duration { return outage.Round(10 * time.Millisecond) }))
 	s := newRecoveryStage(t)
 	s.replicate(t, modes()[0])
 	w := newWorkload(t, s.Product)
 	d := newBaseline(t, w.site, func() {})
 	s.waitForStandby(t)
-	redis := newRedis(t)
+	redis := harness.Servers(t, localstore.StartRedis) // another, empty one
 	services := append([]*stack.Service{s.running.Resourceapi, s.running.Worker}, s.running.Authservers...)
 
 	began := time.Now()
@@ -205,20 +200,5 @@ func TestRecovery_SecondRegionTakesOver(t *testing.T) {
 // waitForStandby waits until the standby has received and applied everything.
 func (s *recoveryStage) waitForStandby(t *testing.T) {
 	t.Helper()
-	const behind = "select count(*) from pg_stat_replication where replay_lsn < pg_current_wal_lsn()"
-	wantSoon(t, "the standby has everything", func() bool { return command(t, s.primary, behind) == "0" })
-}
-
-// newRedis starts another, empty Redis.
-func newRedis(t *testing.T) *localstore.Redis {
-	t.Helper()
-	home, err := localstore.TempDir("almoner-redis-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	must(t, os.Chmod(home, 0o711)) // the server's user must be able to enter it
-	options := localstore.Options{Dir: filepath.Join(home, "redis"), Volatile: true}
-	redis, err := localstore.StartRedis(t.Context(), options)
-	must(t, err)
-	t.Cleanup(redis.Stop)
-	return redis
+	becomes(t, s.primary, "select count(*) from pg_stat_replication where replay_lsn < pg_current_wal_lsn()", "0")
 }

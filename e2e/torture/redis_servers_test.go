@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,19 +25,14 @@ type clusterStage struct {
 	cluster *localstore.RedisCluster
 }
 
-func newClusterStage(t *testing.T) *clusterStage {
-	t.Helper()
-	cluster := harness.Servers(t, localstore.StartRedisCluster)
-	running := harness.Private(t,
-		harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir, StopsStores: true})
-	return &clusterStage{newSite(t, running), cluster}
-}
-
 func TestRedisCluster_FailoverAndReshardingLoseNoGrant(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 20)
 	harness.Record(t, "%d times each: a master killed, 2,000 slots moved, while clients refresh and race", times)
-	s := newClusterStage(t)
+	cluster := harness.Servers(t, localstore.StartRedisCluster)
+	running := harness.Private(t,
+		harness.Options{Authservers: 2, RedisURL: cluster.URL, RedisDir: cluster.Dir, StopsStores: true})
+	s := &clusterStage{newSite(t, running), cluster}
 	t.Run("fails over", func(t *testing.T) {
 		for range times {
 			s.keepsAll(t, func() { s.failOver(t) })
@@ -72,7 +68,8 @@ func (s *clusterStage) moveSlots(t *testing.T, round int) {
 	masters := s.masters(t)
 	from, to := masters[round%len(masters)], masters[(round+1)%len(masters)]
 	must(t, s.cluster.Administer(context.WithoutCancel(t.Context()), "reshard", hostOf(t, from.URL),
-		"--cluster-from", s.id(t, from), "--cluster-to", s.id(t, to), "--cluster-slots", "2000"))
+		"--cluster-from", tell(t, from.URL, "CLUSTER MYID"), "--cluster-to", tell(t, to.URL, "CLUSTER MYID"),
+		"--cluster-slots", "2000"))
 	s.waitForAll(t)
 }
 
@@ -80,14 +77,12 @@ func (s *clusterStage) moveSlots(t *testing.T, round int) {
 func (s *clusterStage) waitForAll(t *testing.T) {
 	t.Helper()
 	await.True(t, "the cluster serves all slots", func() bool {
-		well := 0
 		for _, node := range s.cluster.Nodes {
-			if reply, err := localstore.AskRedis(node.URL, "CLUSTER INFO"); err != nil ||
-				strings.Contains(reply, "cluster_state:ok") {
-				well++ // a stopped node does not count against it
+			if alive(node) && !says(node, "CLUSTER INFO", "cluster_state:ok") {
+				return false
 			}
 		}
-		return well == len(s.cluster.Nodes) && len(s.masters(t)) == len(s.cluster.Nodes)/2
+		return len(s.masters(t)) == len(s.cluster.Nodes)/2
 	})
 }
 
@@ -95,33 +90,36 @@ func (s *clusterStage) waitForAll(t *testing.T) {
 func (s *clusterStage) waitForReplicas(t *testing.T) {
 	t.Helper()
 	await.True(t, "a replica follows each master", func() bool {
-		following := 0
-		for _, node := range s.cluster.Nodes {
-			if reply, err := localstore.AskRedis(node.URL, "INFO replication"); err == nil &&
-				strings.Contains(reply, "master_link_status:up") {
-				following++
-			}
-		}
-		return following == len(s.cluster.Nodes)/2
+		return len(saying(s.cluster.Nodes, "INFO replication", "master_link_status:up")) == len(s.cluster.Nodes)/2
 	})
 }
 
 func (s *clusterStage) masters(t *testing.T) []*localstore.Redis {
 	t.Helper()
-	var masters []*localstore.Redis
-	for _, node := range s.cluster.Nodes {
-		reply, err := localstore.AskRedis(node.URL, "INFO replication")
-		if err == nil && strings.Contains(reply, "role:master") {
-			masters = append(masters, node)
-		}
-	}
-	return masters
+	return saying(s.cluster.Nodes, "INFO replication", "role:master")
 }
 
-func (s *clusterStage) id(t *testing.T, node *localstore.Redis) string {
+// says reports whether a server's reply to a command contains a text.
+func says(node *localstore.Redis, command, text string) bool {
+	reply, err := localstore.AskRedis(node.URL, command)
+	return err == nil && strings.Contains(reply, text)
+}
+
+func saying(nodes []*localstore.Redis, command, text string) []*localstore.Redis {
+	other := func(node *localstore.Redis) bool { return !says(node, command, text) }
+	return slices.DeleteFunc(slices.Clone(nodes), other)
+}
+
+func alive(node *localstore.Redis) bool { return says(node, "PING", "PONG") }
+
+// tell sends commands to a server of Redis and returns the last reply.
+func tell(t *testing.T, redisURL string, commands ...string) (reply string) {
 	t.Helper()
-	reply, err := localstore.AskRedis(node.URL, "CLUSTER MYID")
-	must(t, err)
+	for _, command := range commands {
+		var err error
+		reply, err = localstore.AskRedis(redisURL, command)
+		must(t, err)
+	}
 	return reply
 }
 
@@ -169,10 +167,10 @@ func TestRedisSentinel_FailoverLosesNoGrant(t *testing.T) {
 // product works with it.
 func (s *sentinelStage) failOver(t *testing.T, afterwards func()) {
 	t.Helper()
-	wantSoon(t, "a master", func() bool { return s.redis.Master() != nil })
+	await.True(t, "a master", func() bool { return s.redis.Master() != nil })
 	master := s.redis.Master()
 	master.Kill()
-	wantSoon(t, "another master", func() bool { next := s.redis.Master(); return next != nil && next != master })
+	await.True(t, "another master", func() bool { next := s.redis.Master(); return next != nil && next != master })
 	afterwards()
 	s.wantsWorkingSoon(t, s.reconnect(t))
 }
@@ -186,23 +184,13 @@ func (s *sentinelStage) restartTheDead(t *testing.T) {
 	}
 }
 
-func alive(node *localstore.Redis) bool {
-	_, err := localstore.AskRedis(node.URL, "PING")
-	return err == nil
-}
-
 // waitForReplicas waits until all other live nodes follow the master.
 func (s *sentinelStage) waitForReplicas(t *testing.T) {
 	t.Helper()
-	wantSoon(t, "every replica follows", func() bool {
-		living, following := 0, 0
-		for _, node := range s.redis.Nodes {
-			if reply, err := localstore.AskRedis(node.URL, "INFO replication"); err == nil {
-				living++
-				following += strings.Count(reply, "master_link_status:up")
-			}
-		}
-		return s.redis.Master() != nil && following == living-1
+	await.True(t, "every replica follows", func() bool {
+		living := saying(s.redis.Nodes, "PING", "PONG")
+		following := saying(living, "INFO replication", "master_link_status:up")
+		return s.redis.Master() != nil && len(following) == len(living)-1
 	})
 }
 
@@ -214,13 +202,9 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 		if node == master || !alive(node) {
 			continue
 		}
-		for _, command := range []string{"CONFIG SET masterauth wrong", "CLIENT KILL TYPE master"} {
-			_, err := localstore.AskRedis(node.URL, command)
-			must(t, err)
-		}
-		wantSoon(t, "the replica has stopped following", func() bool {
-			reply, err := localstore.AskRedis(node.URL, "INFO replication")
-			return err == nil && strings.Contains(reply, "master_link_status:down")
+		tell(t, node.URL, "CONFIG SET masterauth wrong", "CLIENT KILL TYPE master")
+		await.True(t, "the replica has stopped following", func() bool {
+			return says(node, "INFO replication", "master_link_status:down")
 		})
 	}
 }
@@ -229,28 +213,12 @@ func (s *sentinelStage) stopFollowing(t *testing.T) {
 // with the wrong password too.
 func (s *sentinelStage) mayFollow(t *testing.T) {
 	t.Helper()
-	for _, node := range s.redis.Nodes {
-		if !alive(node) {
-			continue
-		}
-		for _, command := range []string{"CONFIG SET masterauth " + s.password(t), "CONFIG REWRITE"} {
-			_, err := localstore.AskRedis(node.URL, command)
-			must(t, err)
-		}
-	}
-}
-
-func (s *sentinelStage) password(t *testing.T) string {
-	t.Helper()
 	address, err := url.Parse(s.redis.Nodes[0].URL)
 	must(t, err)
 	password, _ := address.User.Password()
-	return password
-}
-
-func wantSoon(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	await.True(t, what, condition)
+	for _, node := range saying(s.redis.Nodes, "PING", "PONG") {
+		tell(t, node.URL, "CONFIG SET masterauth "+password, "CONFIG REWRITE")
+	}
 }
 
 const (
@@ -270,7 +238,7 @@ func (s site) during(t *testing.T, trouble func()) {
 	for i := range honestClients + racesOn {
 		tokens := s.connector.Connect(t, s.owner)
 		clients.Go(func() {
-			for ctx.Err() == nil {
+			for ; ctx.Err() == nil; unhurried() {
 				if i >= honestClients {
 					s.race(t, tokens)
 					tokens = s.reconnect(t)

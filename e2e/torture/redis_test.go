@@ -11,7 +11,6 @@ import (
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
-	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
 // The Redis suites: Postgres knows what Redis forgets. While Redis refuses or does not respond, requests that need it
@@ -20,7 +19,7 @@ import (
 // A redisStage is a product of two processes whose Redis is made to fail.
 type redisStage struct {
 	site
-	trouble *trouble
+	*trouble
 }
 
 func newRedisStage(t *testing.T) *redisStage {
@@ -33,23 +32,15 @@ func newRedisStage(t *testing.T) *redisStage {
 type loss struct {
 	name   string
 	middle func(x *trouble) error
-	lose   func(ctx context.Context, x *trouble) error
+	lose   func(x *trouble, ctx context.Context) error
 }
 
 func losses() []loss {
 	nothing := func(*trouble) error { return nil }
 	return []loss{
-		{"FLUSHALL", nothing, func(_ context.Context, x *trouble) error { return flushAll(x.running.RedisURL) }},
-		{
-			"an older copy is put back",
-			(*trouble).keepCopy,
-			func(ctx context.Context, x *trouble) error { return x.putBack(ctx) },
-		},
-		{
-			"the tail of the append-only file is cut",
-			(*trouble).markTail,
-			func(ctx context.Context, x *trouble) error { return x.cutTail(ctx) },
-		},
+		{"FLUSHALL", nothing, func(x *trouble, _ context.Context) error { return flushAll(x.running.RedisURL) }},
+		{"an older copy is put back", (*trouble).keepCopy, (*trouble).putBack},
+		{"the tail of the append-only file is cut", (*trouble).markTail, (*trouble).cutTail},
 	}
 }
 
@@ -61,7 +52,7 @@ func TestRedis_LostDataIsRepaired(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			for range times {
 				d := newBaseline(t, s.site, func() { must(t, l.middle(s.trouble)) })
-				must(t, l.lose(context.WithoutCancel(t.Context()), s.trouble))
+				must(t, l.lose(s.trouble, context.WithoutCancel(t.Context())))
 				d.wantsKept(t)
 			}
 		})
@@ -74,7 +65,7 @@ func TestRedis_HangLosesNothing(t *testing.T) {
 	t.Parallel()
 	times := harness.Rounds(1, 200)
 	harness.Record(t, "frozen %d times for 2 s, each tenth time for 10 s", times)
-	s := newPostgresStage(t) // whose requests do not wait long for a store
+	s := newPostgresStage(t)
 	redis := s.running.Redis
 	for round := range times {
 		silence := 2 * time.Second
@@ -180,10 +171,10 @@ func TestRedis_RefusalLosesNothing(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			for range times {
 				d := newBaseline(t, s.site, func() {})
-				s.tell(t, r.begin...)
+				tell(t, s.running.RedisURL, r.begin...)
 				d.wantsUnavailable(t)
 				d.wantsUnaffected(t)
-				s.tell(t, r.end...)
+				tell(t, s.running.RedisURL, r.end...)
 				d.wantsCode(t)
 				d.wantsKept(t)
 			}
@@ -198,19 +189,10 @@ func TestRedis_ScriptFlushIsUnnoticed(t *testing.T) {
 	s := newRedisStage(t)
 	tokens := s.connector.Connect(t, s.owner)
 	for range times {
-		s.tell(t, "SCRIPT FLUSH SYNC")
+		tell(t, s.running.RedisURL, "SCRIPT FLUSH SYNC")
 		tokens = s.connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	}
 	s.connector.WantsWorking(t, tokens)
-}
-
-func (s *redisStage) tell(t *testing.T, commands ...string) {
-	t.Helper()
-	for _, command := range commands {
-		if _, err := localstore.AskRedis(s.trouble.running.RedisURL, command); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // A script has run, and its reply is lost or replaced by another reply, as on a desynchronized connection. The
@@ -218,9 +200,8 @@ func (s *redisStage) tell(t *testing.T, commands ...string) {
 // afterwards.
 func TestReplies_LostOrMixedUp(t *testing.T) {
 	t.Parallel()
-	relay := NewRedisRelay(t)
-	running := harness.Private(t, harness.Options{RedisURL: relay.URL, RedisDir: relay.Dir, StopsStores: true})
-	s := newSite(t, running)
+	s := newPostgresStage(t) // whose requests do not wait long for a store
+	relay := relayRedis(t, s.running)
 	connector, owner := s.connector, s.owner
 	connector.Connect(t, owner) // so that there is an "ok" reply
 

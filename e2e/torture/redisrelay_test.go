@@ -3,27 +3,20 @@ package torture
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net"
-	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/deploy/local/stack"
 )
 
-// A RedisRelay is a proxy between the services and its own Redis. It can drop the replies of grant scripts after they
-// have run, send them as replies to other commands, or deliver a call of one late.
+// A RedisRelay is a proxy between authserver and its Redis. It can drop the replies of grant scripts after they have
+// run, send them as replies to other commands, or deliver a call of one late.
 type RedisRelay struct {
-	URL string // for the services
-	Dir string // contains the directory of its Redis
-
-	server string
-
 	mu     sync.Mutex
 	given  map[string][]byte // result word → last reply
 	spoils int               // number of replies still to spoil
@@ -34,17 +27,19 @@ type RedisRelay struct {
 	delayed sync.WaitGroup // the delayed call, until Redis has answered it
 }
 
-// NewRedisRelay starts a relay and its Redis. Both are stopped when the test ends.
-func NewRedisRelay(t testing.TB) *RedisRelay {
+// relayRedis restarts the processes of authserver with a relay between them and Redis, which ends with the test.
+func relayRedis(t *testing.T, running *stack.Stack) *RedisRelay {
 	t.Helper()
-	redis := harness.Servers(t, localstore.StartRedis)
-	address, err := url.Parse(redis.URL)
-	if err != nil {
-		t.Fatal("the URL of Redis cannot be read")
+	r, redis := &RedisRelay{given: map[string][]byte{}}, hostOf(t, running.RedisURL)
+	use := func(redisURL string) {
+		for _, service := range running.Authservers {
+			service.Set("ALMONER_REDIS_URL", redisURL)
+			must(t, service.Restart(context.WithoutCancel(t.Context())))
+		}
 	}
-	r := &RedisRelay{Dir: filepath.Dir(redis.Dir), server: address.Host, given: map[string][]byte{}}
-	address.Host = listen(t, r.serve)
-	r.URL = address.String()
+	address := relayTo(t, redis, r.serve)
+	t.Cleanup(func() { use(running.RedisURL) })
+	use(strings.Replace(running.RedisURL, redis, address, 1))
 	return r
 }
 
@@ -117,13 +112,7 @@ func (r *RedisRelay) WantsDone(t testing.TB) {
 }
 
 // serve forwards one command after the other, each with its reply.
-func (r *RedisRelay) serve(service net.Conn) {
-	defer func() { _ = service.Close() }()
-	backend, err := net.Dial("tcp", r.server)
-	if err != nil {
-		return
-	}
-	defer func() { _ = backend.Close() }()
+func (r *RedisRelay) serve(service, backend net.Conn) {
 	questions, answers := bufio.NewReader(service), bufio.NewReader(backend)
 	for {
 		question, err := readRESP(questions)

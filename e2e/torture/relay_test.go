@@ -60,13 +60,22 @@ func accept(listener net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// listen serves the connections to a new address until the test ends, and returns the address.
-func listen(t testing.TB, serve func(net.Conn)) (address string) {
+// relayTo serves the connections to a new address, each with a connection to the server, until the test ends. It
+// returns the address.
+func relayTo(t testing.TB, server string, serve func(client, server net.Conn)) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	go accept(listener, serve)
+	go accept(listener, func(client net.Conn) {
+		defer func() { _ = client.Close() }()
+		backend, err := net.Dial("tcp", server)
+		if err != nil {
+			return
+		}
+		defer func() { _ = backend.Close() }()
+		serve(client, backend)
+	})
 	return listener.Addr().String()
 }
 
@@ -220,7 +229,7 @@ func (w *wire) sql(kind byte, body []byte) string {
 // A Cutter is a relay between a client and a server. It cuts a connection after a given number of bytes in one
 // direction. Each request has its own connection.
 type Cutter struct {
-	server, address string
+	address string
 
 	mu    sync.Mutex
 	limit [2]int
@@ -242,8 +251,8 @@ const uncut = -1
 // NewCutter starts a relay to the server at an address, and stops it when the test ends.
 func NewCutter(t testing.TB, server string) *Cutter {
 	t.Helper()
-	c := &Cutter{server: server, limit: [2]int{uncut, uncut}}
-	c.address = listen(t, c.relay)
+	c := &Cutter{limit: [2]int{uncut, uncut}}
+	c.address = relayTo(t, server, c.relay)
 	return c
 }
 
@@ -274,15 +283,9 @@ func (c *Cutter) Size(of Direction) int {
 	return c.sizes[of]
 }
 
-func (c *Cutter) relay(client net.Conn) {
+func (c *Cutter) relay(client, server net.Conn) {
 	c.last.Add(1)
 	defer c.last.Done()
-	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", c.server)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
 	c.mu.Lock()
 	limit := c.limit
 	c.limit = [2]int{uncut, uncut}

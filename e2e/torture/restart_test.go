@@ -33,11 +33,11 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 	defer stop()
 	var clients sync.WaitGroup
 	var answered atomic.Int64
-	work := func(request func() harness.Answer) {
+	work := func(request func() (harness.Answer, error)) {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				if answer := request(); answer.Status >= http.StatusBadRequest {
-					t.Errorf("a request failed during a restart:\n%s", answer)
+				if answer, err := request(); err != nil || answer.Status >= http.StatusBadRequest {
+					t.Errorf("a request failed during a restart: %v\n%s", err, answer)
 					return
 				}
 				answered.Add(1)
@@ -45,38 +45,25 @@ func TestRestarts_FailNoRequest(t *testing.T) {
 			}
 		})
 	}
-	wanted := func(answer harness.Answer, err error) harness.Answer {
-		if err != nil {
-			answer.Status, answer.Body = http.StatusBadGateway, []byte(err.Error())
-		}
-		return answer
-	}
+	api := s.In(s.Workspace, s.Token)
 	for range 4 {
 		tokens := connector.Connect(t, owner)
-		work(func() harness.Answer {
-			answer := wanted(connector.TryPost(t, connector.RefreshForm(tokens.RefreshToken)))
-			if answer.Status == http.StatusOK {
+		work(func() (harness.Answer, error) {
+			answer, err := connector.TryPost(t, connector.RefreshForm(tokens.RefreshToken))
+			if err == nil && answer.Status == http.StatusOK {
 				tokens = answer.Tokens(t)
 			}
-			return answer
+			return answer, err
 		})
-		work(func() harness.Answer { return wanted(s.As(s.Token).Try(t, http.MethodGet, s.Clients(), "", "")) })
-		api := s.In(s.Workspace, s.Token)
-		work(func() harness.Answer { return wanted(api.Try(t, http.MethodGet, harness.ListPath, "", "")) })
-		work(func() harness.Answer {
-			return wanted(api.Try(t, http.MethodPost, harness.ListPath, "application/json", `{"name":"Winter meals"}`))
-		})
+		work(func() (harness.Answer, error) { return s.As(s.Token).Try(t, http.MethodGet, s.Clients(), "", "") })
+		work(func() (harness.Answer, error) { return api.Try(t, http.MethodGet, harness.ListPath, "", "") })
+		work(func() (harness.Answer, error) { return tryWrite(t, api) })
 	}
 	inTurn := []*stack.Service{
-		running.Authservers[0],
-		running.Resources[0],
-		running.Authservers[1],
-		running.Resources[1],
+		running.Authservers[0], running.Resources[0], running.Authservers[1], running.Resources[1],
 	}
 	for round := range times {
-		if err := inTurn[round%len(inTurn)].Restart(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, inTurn[round%len(inTurn)].Restart(context.WithoutCancel(t.Context())))
 		time.Sleep(pause)
 	}
 	await.True(t, "20 requests for each restart are answered", func() bool {

@@ -31,11 +31,11 @@ var stallDurations = []time.Duration{
 }
 
 func TestStalls_OfRedisLoseNoGrant(t *testing.T) {
-	testStalls(t, func(s *stack.Stack) (func() error, func()) { return s.Redis.Pause, s.Redis.Resume })
+	testStalls(t, func(s *stack.Stack) server { return s.Redis })
 }
 
 func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
-	testStalls(t, func(s *stack.Stack) (func() error, func()) { return s.Postgres.Pause, s.Postgres.Resume })
+	testStalls(t, func(s *stack.Stack) server { return s.Postgres })
 }
 
 // TestStalls_OfOneCallLoseNoGrant delays one call of a script on its way to Redis until the client's retry has
@@ -45,9 +45,8 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 	onlyLong(t, "stalls", measuresTime)
 	rounds := harness.Rounds(2, 200)
 	harness.Record(t, "%d exchanges and %d refreshes reached Redis after their retry, 0 grants lost", rounds, 2*rounds)
-	relay := NewRedisRelay(t)
-	running := harness.Private(t,
-		harness.Options{Authservers: 2, RedisURL: relay.URL, RedisDir: relay.Dir, Settings: harness.AsInProduction()})
+	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
+	relay := relayRedis(t, running)
 	s := &stalling{site: newSite(t, running)}
 	connector, owner := s.connector, s.owner
 	for range 4 { // so that both processes know the time of Redis, and do not ask for it before a script
@@ -73,16 +72,15 @@ func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
 	}
 }
 
-func testStalls(t *testing.T, store func(*stack.Stack) (pause func() error, resume func())) {
+func testStalls(t *testing.T, store func(*stack.Stack) server) {
 	onlyLong(t, "stalls", measuresTime)
 	durations, rounds := stallDurations, harness.Rounds(1, 10)
 	if !harness.Long() {
 		durations = []time.Duration{800 * time.Millisecond, 1600 * time.Millisecond}
 	}
 	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
-	s := &stalling{site: newSite(t, running)}
-	s.pause, s.resume = store(running)
-	t.Cleanup(s.resume)
+	s := &stalling{site: newSite(t, running), store: store(running)}
+	t.Cleanup(s.store.Resume)
 	for _, duration := range durations {
 		s.refused = nil
 		for range rounds {
@@ -114,8 +112,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 
 type stalling struct {
 	site
-	pause  func() error
-	resume func()
+	store server
 
 	mu      sync.Mutex
 	refused []time.Duration // duration of each 503
@@ -140,8 +137,8 @@ func (s *stalling) stall(t *testing.T, silence time.Duration) {
 	stolen := s.connector.Connect(t, s.owner)
 	current := s.connector.Refresh(t, stolen.RefreshToken).Tokens(t)
 	time.Sleep(beforeStall) // so that requests of every kind are under way
-	must(t, s.pause())
-	defer s.resume()
+	must(t, s.store.Pause())
+	defer s.store.Resume()
 	for _, exchange := range codes {
 		group.Go(exchange)
 	}
@@ -150,7 +147,7 @@ func (s *stalling) stall(t *testing.T, silence time.Duration) {
 			WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	})
 	time.Sleep(silence)
-	s.resume()
+	s.store.Resume()
 	time.Sleep(beforeStall)
 	end()
 	group.Wait()
@@ -159,28 +156,31 @@ func (s *stalling) stall(t *testing.T, silence time.Duration) {
 
 // refreshes refreshes until ctx ends, and then once more.
 func (s *stalling) refreshes(ctx context.Context, t *testing.T, tokens harness.Tokens, atOnce bool) {
-	for more := true; more; {
+	for more, kept := true, true; more && kept; {
 		more = ctx.Err() == nil
-		answer := s.tries(t, atOnce, func() harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) })
-		if answer.Status != http.StatusOK {
-			t.Errorf("a grant was lost:\n%s", answer)
-			return
-		}
-		tokens = answer.Tokens(t)
+		tokens, kept = s.next(t, "grant", atOnce, func() harness.Answer {
+			return s.connector.Refresh(t, tokens.RefreshToken)
+		})
 	}
 }
 
 func (s *stalling) exchanges(t *testing.T, attempt harness.Attempt, code string, atOnce bool) {
-	answer := s.tries(t, atOnce, func() harness.Answer { return attempt.Post(t, attempt.CodeForm(code)) })
-	if answer.Status != http.StatusOK {
-		t.Errorf("a code was lost:\n%s", answer)
-		return
+	tokens, kept := s.next(t, "code", atOnce, func() harness.Answer { return attempt.Post(t, attempt.CodeForm(code)) })
+	if kept {
+		s.next(t, "grant", atOnce, func() harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) })
 	}
-	tokens := answer.Tokens(t)
-	answer = s.tries(t, atOnce, func() harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) })
+}
+
+// next repeats a request until it succeeds, and returns the tokens. Any refusal is the loss of what it presents.
+func (s *stalling) next(
+	t *testing.T, presents string, atOnce bool, send func() harness.Answer,
+) (tokens harness.Tokens, kept bool) {
+	answer := s.tries(t, atOnce, send)
 	if answer.Status != http.StatusOK {
-		t.Errorf("a grant was lost:\n%s", answer)
+		t.Errorf("a %s was lost:\n%s", presents, answer)
+		return harness.Tokens{}, false
 	}
+	return answer.Tokens(t), true
 }
 
 // tries repeats a request until its status is not 503, either immediately or after the Retry-After time.

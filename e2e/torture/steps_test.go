@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
-// A step is a point at which a process may be killed. These are in the grant store, between Redis's decision and the
-// update of Postgres.
+// A step is a point at which a process may be killed: in the grant store, between Redis's decision and the update of
+// Postgres, and while what was accepted with 202 is processed, submissions by the worker and imports by resourceapi.
 type step string
 
 const (
@@ -26,52 +27,60 @@ const (
 	afterAdvance    step = "after the rotation in Postgres"
 	afterReplay     step = "after a replay in Redis"
 	afterRevocation step = "after the revocation in Postgres"
-	stepsVariable        = "TORTURE_STEPS"
-	deathImports         = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
-	deathDefinition      = "\n\nfunc dieAt(step string) {\n" +
+
+	submissionTaken     step = "after a submission was taken"
+	submissionDone      step = "before a submission's commit"
+	submissionCommitted step = "after a submission's commit"
+	importTaken         step = "after an import was taken"
+	importDone          step = "before an import's commit"
+	importCommitted     step = "after an import's commit"
+
+	submissionsFile = "resourceapi/internal/store/postgres/submissions.go"
+	importsFile     = "resourceapi/internal/store/postgres/imports.go"
+
+	stepsVariable   = "TORTURE_STEPS"
+	deathImports    = "import (\n\t\"os\"\n\t\"path/filepath\"\n\t\"syscall\"\n"
+	deathDefinition = "\n\nfunc dieAt(step string) {\n" +
 		"\tif os.Remove(filepath.Join(os.Getenv(\"" + stepsVariable + "\"), step)) == nil {\n" +
 		"\t\t_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n\t\tselect {}\n\t}\n}\n"
-	decidedInRedis = "	if err := s.refuseResult(ctx, snapshot, result, r); err != nil {\n\t\treturn Issued{}, " +
-		"err\n\t}\n"
-	replayed = "	case Reused, Replay:\n"
-	// A request of a public client is decided directly.
-	decidedDirectly = "	if !decided {\n\t\treturn Issued{}, false, err\n\t}\n"
-	takenDirectly   = "	if done {\n"
-
-	issuedInRedis           = "	if result != OK {\n\t\treturn \"\", ErrAlreadyUsed\n\t}\n"
-	stepIsAnswered          = "	return snapshot.issue(next.secrets[0]), nil\n"
-	storeHasRevoked         = "	s.PropagateRevocation(ctx, g.ID, g.Ends, reason)\n\treturn nil\n"
-	definitionsOfTheService = "// A Service stores grants in both stores"
 )
 
 // deaths inserts a kill point at each step: a process that finds a file with the step's name kills itself.
 func deaths() []harness.Fault {
-	die := func(s step) string { return "\tdieAt(\"" + string(s) + "\")\n" }
-	behind := func(file, text string, s step) harness.Fault {
-		return harness.Fault{File: file, Old: text, New: text + die(s)}
+	die := func(s step) string { return "dieAt(\"" + string(s) + "\")\n" }
+	behind := func(file, text, inserted string) []harness.Fault { return change(file, text, text+inserted) }
+	before := func(file, text, inserted string) []harness.Fault { return change(file, text, inserted+text) }
+	atFirstOrLater := func(exchange, rotation step) string {
+		return "if step.Generation == 1 {\n" + die(exchange) + "} else {\n" + die(rotation) + "}\n"
 	}
-	dieAtEither := func(exchange, rotation step) string {
-		return "\tif step.Generation == 1 {\n\t" + die(exchange) + "\t} else {\n\t" + die(rotation) + "\t}\n"
-	}
-	before := func(file, text string, s step) harness.Fault {
-		return harness.Fault{File: file, Old: text, New: die(s) + text}
-	}
-	return []harness.Fault{
-		{File: grantsFile, Old: "import (\n", New: deathImports},
-		{File: grantsFile, Old: definitionsOfTheService, New: deathDefinition + definitionsOfTheService},
-		behind(grantsFile, issuedInRedis, afterIssue),
-		before(grantsFile, "	return secret, nil\n", afterInsert),
-		{File: exchangesFile, Old: decidedDirectly, New: decidedDirectly + dieAtEither(afterExchange, afterRotation)},
-		{File: exchangesFile, Old: takenDirectly, New: takenDirectly + dieAtEither(afterActivation, afterAdvance)},
-		{File: exchangesFile, Old: decidedInRedis, New: decidedInRedis + dieAtEither(afterExchange, afterRotation)},
-		{File: exchangesFile, Old: stepIsAnswered, New: dieAtEither(afterActivation, afterAdvance) + stepIsAnswered},
-		{
-			File: exchangesFile,
-			Old:  replayed,
-			New:  replayed + "\tif result == Replay {\n\t" + die(afterReplay) + "\t}\n",
-		},
-		before(grantsFile, storeHasRevoked, afterRevocation),
-	}
+	decided, stored := atFirstOrLater(afterExchange, afterRotation), atFirstOrLater(afterActivation, afterAdvance)
+	unlessFailed := func(s step) string { return "if t.err == nil {\n" + die(s) + "}\n" }
+	return slices.Concat(
+		change(grantsFile, "import (\n", deathImports),
+		before(grantsFile, "// A Service stores grants in both stores", deathDefinition),
+		behind(grantsFile, "	if result != OK {\n		return \"\", ErrAlreadyUsed\n	}\n", die(afterIssue)),
+		before(grantsFile, "	return secret, nil\n", die(afterInsert)),
+		// A request of a public client is decided directly.
+		behind(exchangesFile, "	if !decided {\n		return Issued{}, false, err\n	}\n", decided),
+		behind(exchangesFile, "	if done {\n", stored),
+		behind(exchangesFile, "	if err := s.refuseResult(ctx, snapshot, result, r); err != nil {\n"+
+			"		return Issued{}, err\n	}\n", decided),
+		before(exchangesFile, "	return snapshot.issue(next.secrets[0]), nil\n", stored),
+		behind(exchangesFile, "	case Reused, Replay:\n", "if result == Replay {\n"+die(afterReplay)+"}\n"),
+		before(grantsFile, "	s.PropagateRevocation(ctx, g.ID, g.Ends, reason)\n	return nil\n",
+			die(afterRevocation)),
+
+		change(submissionsFile, "import (\n", deathImports),
+		before(submissionsFile, "// SubmissionStatus reads", deathDefinition),
+		before(submissionsFile, "	return e.end(ctx, workspaceID, id, (*transaction).process)\n",
+			die(submissionTaken)+"defer "+die(submissionCommitted)),
+		behind(submissionsFile, "supporter, append([]string{}, reasons...), at)\n", unlessFailed(submissionDone)),
+		behind(importsFile, "		if taken = t.takeImport(workspaces); taken != nil {\n", die(importTaken)),
+		behind(importsFile, "		taken.workspaceID, taken.id, string(status), rows, wrong)\n",
+			unlessFailed(importDone)),
+		before(importsFile, "	if err != nil && taken != nil {\n",
+			"if taken != nil && err == nil {\n"+die(importCommitted)+"}\n"),
+	)
 }
 
 // A stage is a product whose processes are killed at marked steps.
@@ -88,7 +97,7 @@ func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
 	steps := t.TempDir()
 	running := harness.Private(t, harness.Options{
 		Worker:   true,
-		Binaries: harness.Broken(t, append(deaths(), deathsAtWork()...)...),
+		Binaries: harness.Broken(t, deaths()...),
 		Settings: map[string]string{stepsVariable: steps},
 	})
 	s := stage{newSite(t, running), running, steps}
@@ -106,9 +115,7 @@ func TestKill_AtNamedStepsLeavesConsistentState(t *testing.T) {
 func (s stage) mark(t *testing.T, at step) (file string) {
 	t.Helper()
 	file = filepath.Join(s.steps, string(at))
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	return file
 }
 
@@ -123,9 +130,7 @@ func (s stage) dies(t *testing.T, at step, send func() (harness.Answer, error)) 
 	if _, err := os.Stat(file); err == nil {
 		t.Fatalf("no process was killed %s", at)
 	}
-	if err := s.running.Authservers[0].Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.running.Authservers[0].Restart(t.Context()))
 }
 
 // diesApproving is F1 and F2: the user tries again on the page that is still open.
@@ -186,50 +191,6 @@ func (s stage) diesRevoking(t *testing.T) {
 	s.connector.WantsRevoked(t, tokens)
 }
 
-// These steps process what was accepted with 202: the worker processes submissions, and resourceapi imports.
-const (
-	submissionTaken     step = "after a submission was taken"
-	submissionDone      step = "before a submission's commit"
-	submissionCommitted step = "after a submission's commit"
-	importTaken         step = "after an import was taken"
-	importDone          step = "before an import's commit"
-	importCommitted     step = "after an import's commit"
-)
-
-const (
-	submissionsFile = "resourceapi/internal/store/postgres/submissions.go"
-	importsFile     = "resourceapi/internal/store/postgres/imports.go"
-
-	definitionsOfSubmissions = "// SubmissionStatus reads"
-	beginOfProcess           = "	return e.end(ctx, workspaceID, id, (*transaction).process)\n"
-	submissionFinished       = "supporter, append([]string{}, reasons...), at)\n"
-	importFound              = "		if taken = t.takeImport(workspaces); taken != nil {\n"
-	importFinished           = "		taken.workspaceID, taken.id, string(status), rows, wrong)\n"
-	importTransactionEnded   = "	if err != nil && taken != nil {\n"
-)
-
-func deathsAtWork() []harness.Fault {
-	die := func(s step) string { return "dieAt(\"" + string(s) + "\")\n" }
-	dieUnlessFailed := func(s step) string { return "if t.err == nil {\n" + die(s) + "}\n" }
-	return []harness.Fault{
-		{File: submissionsFile, Old: "import (\n", New: deathImports},
-		{File: submissionsFile, Old: definitionsOfSubmissions, New: deathDefinition + definitionsOfSubmissions},
-		{
-			File: submissionsFile,
-			Old:  beginOfProcess,
-			New:  die(submissionTaken) + "defer " + die(submissionCommitted) + beginOfProcess,
-		},
-		{File: submissionsFile, Old: submissionFinished, New: submissionFinished + dieUnlessFailed(submissionDone)},
-		{File: importsFile, Old: importFound, New: importFound + die(importTaken)},
-		{File: importsFile, Old: importFinished, New: importFinished + dieUnlessFailed(importDone)},
-		{
-			File: importsFile,
-			Old:  importTransactionEnded,
-			New:  "if taken != nil && err == nil {\n" + die(importCommitted) + "}\n" + importTransactionEnded,
-		},
-	}
-}
-
 // dieAtWork kills the worker and resourceapi at each of their steps. All accepted work is processed exactly once in
 // effect.
 func (s stage) dieAtWork(t *testing.T, times int) {
@@ -256,9 +217,7 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 		_, err := os.Stat(file)
 		return err != nil
 	})
-	if err := service.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, service.Restart(t.Context()))
 	client.Wait()
 }
 
@@ -270,7 +229,5 @@ func aMinutePasses(t *testing.T, p *harness.Product, running *stack.Stack) {
 	p.Database.Exec(t, `with leader as (delete from river.river_leader), aged as (update river.river_job
 		set attempted_at = attempted_at - interval '1 minute' where state = 'running' returning 1)
 		select count(*) from aged`)
-	if err := running.Worker.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, running.Worker.Restart(t.Context()))
 }

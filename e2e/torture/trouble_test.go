@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,24 +65,24 @@ func (x *trouble) makeSome(t *testing.T) {
 	}
 }
 
+// A server can be killed and started again, and be frozen for a while.
+type server interface {
+	Kill()
+	Restart(ctx context.Context) error
+	Pause() error
+	Resume()
+}
+
 // stall freezes one store and then the other while clients work.
 func (x *trouble) stall(t *testing.T) {
-	stores := []struct {
-		name   string
-		pause  func() error
-		resume func()
-	}{
-		{"redis: frozen", x.running.Redis.Pause, x.running.Redis.Resume},
-		{"postgres: frozen", x.postgres.Pause, x.postgres.Resume},
-	}
-	for _, store := range stores {
+	for i, store := range []server{x.running.Redis, x.postgres} {
 		time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond))
-		made := fault{name: store.name, from: time.Now()}
-		if err := store.pause(); err != nil {
-			t.Errorf("%s: %v", store.name, err)
+		made := fault{name: []string{"redis: frozen", "postgres: frozen"}[i], from: time.Now()}
+		if err := store.Pause(); err != nil {
+			t.Errorf("%s: %v", made.name, err)
 		}
 		time.Sleep(stallDurations[rand.IntN(2)])
-		store.resume()
+		store.Resume()
 		made.to = time.Now()
 		x.made = append(x.made, made)
 	}
@@ -95,35 +96,27 @@ type kind struct {
 }
 
 func (x *trouble) kinds() []kind {
-	redis, postgres := x.running.Redis, x.postgres
-	process := x.running.Authservers[rand.IntN(len(x.running.Authservers))]
-	frozen := func(stop func() error, resume func()) func(context.Context) error {
+	redis, process := x.running.Redis, x.running.Authservers[rand.IntN(len(x.running.Authservers))]
+	frozen := func(s server) func(context.Context) error {
 		return func(context.Context) error {
-			defer resume()
+			defer s.Resume()
 			defer time.Sleep(frozenFor)
-			return stop()
+			return s.Pause()
 		}
+	}
+	killed := func(s server) func(context.Context) error {
+		return func(ctx context.Context) error { s.Kill(); return s.Restart(ctx) }
 	}
 	// The copy must be restored in the batch in which it was made: a batch has two faults.
 	return []kind{
 		{"a copy of what redis stores is kept", false, true, func(context.Context) error { return x.keepCopy() }},
-		{"redis: the older copy is put back", true, false, func(ctx context.Context) error { return x.putBack(ctx) }},
+		{"redis: the older copy is put back", true, false, x.putBack},
 		{"redis: FLUSHALL", true, false, func(context.Context) error { return flushAll(x.running.RedisURL) }},
-		{"redis: frozen", false, false, frozen(redis.Pause, redis.Resume)},
-		{
-			"postgres: killed",
-			false,
-			false,
-			func(ctx context.Context) error { postgres.Kill(); return postgres.Restart(ctx) },
-		},
-		{
-			"authserver: killed",
-			false,
-			false,
-			func(ctx context.Context) error { process.Kill(); return process.Restart(ctx) },
-		},
-		{"redis: killed", false, false, func(ctx context.Context) error { redis.Kill(); return redis.Restart(ctx) }},
-		{"postgres: frozen", false, false, frozen(postgres.Pause, postgres.Resume)},
+		{"redis: frozen", false, false, frozen(redis)},
+		{"postgres: killed", false, false, killed(x.postgres)},
+		{"authserver: killed", false, false, killed(process)},
+		{"redis: killed", false, false, killed(redis)},
+		{"postgres: frozen", false, false, frozen(x.postgres)},
 		{"redis: its disk is lost", true, false, func(ctx context.Context) error {
 			redis.Kill()
 			if err := redis.Forget(); err != nil {
@@ -131,7 +124,7 @@ func (x *trouble) kinds() []kind {
 			}
 			return redis.Restart(ctx)
 		}},
-		{"authserver: frozen", false, false, frozen(process.Pause, process.Resume)},
+		{"authserver: frozen", false, false, frozen(process)},
 	}
 }
 
@@ -162,30 +155,15 @@ func (x *trouble) putBack(ctx context.Context) error {
 
 // faults counts the faults that caused harm.
 func (x *trouble) faults() int {
-	count := 0
-	for _, f := range x.made {
-		if !f.harmless {
-			count++
-		}
-	}
-	return count
+	return len(slices.DeleteFunc(slices.Clone(x.made), func(f fault) bool { return f.harmless }))
 }
 
 func (x *trouble) memoryLostBetween(from, to int64) bool {
-	for _, f := range x.made {
-		if f.memoryLost && f.from.UnixNano() < to && f.to.UnixNano() > from {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.made, func(f fault) bool {
+		return f.memoryLost && f.from.UnixNano() < to && f.to.UnixNano() > from
+	})
 }
 
-func (x *trouble) between(from time.Time) []fault {
-	var out []fault
-	for _, f := range x.made {
-		if f.to.After(from) {
-			out = append(out, f)
-		}
-	}
-	return out
+func (x *trouble) after(from time.Time) []fault {
+	return slices.DeleteFunc(slices.Clone(x.made), func(f fault) bool { return !f.to.After(from) })
 }

@@ -2,7 +2,6 @@ package torture
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -42,11 +41,8 @@ const submissionsOrigin = "https://www.canal-lane.example"
 func newWorkload(t *testing.T, p *harness.Product) *workload {
 	t.Helper()
 	w := &workload{
-		site:        siteOf(t, p),
-		personal:    map[string]string{},
-		programmes:  map[string]string{},
-		submissions: map[string]string{},
-		imports:     map[string]string{},
+		site: siteOf(t, p), personal: map[string]string{}, programmes: map[string]string{},
+		submissions: map[string]string{}, imports: map[string]string{},
 	}
 	form := p.In(w.Workspace, w.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
 		"title": "Lend a hand", "allowedOrigins": []string{submissionsOrigin},
@@ -97,6 +93,7 @@ func (w *workload) work(ctx context.Context, t *testing.T, s stock) *sync.WaitGr
 	for _, client := range []func(*testing.T) bool{w.registers, w.writes, w.submits, w.orders} {
 		clients.Go(func() {
 			for ctx.Err() == nil && client(t) {
+				unhurried()
 			}
 		})
 	}
@@ -133,6 +130,7 @@ func (w *workload) refreshes(ctx context.Context, t *testing.T, newest harness.T
 		}
 		newest = answer.Tokens(t)
 		time.Sleep(5 * time.Millisecond)
+		unhurried()
 	}
 	w.remember(func() { w.current = append(w.current, newest) })
 }
@@ -164,15 +162,14 @@ var personalToken = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
 
 // makesTokens submits the form for a personal access token until a page acknowledges it.
 func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; unhurried() {
 		var page harness.Page
 		open := func() (harness.Answer, error) {
 			var err error
 			page, err = w.owner.Try(t, http.MethodGet, address, "", "")
 			return page.Answer, err
 		}
-		if answer, opened := w.insist(open, http.StatusOK); !opened {
-			t.Errorf("the form for a token did not open within %s:\n%s", calmWithin, answer)
+		if _, opened := insist(t, "the form for a token opens", http.StatusOK, open); !opened {
 			return
 		}
 		name := "Token " + uuid.NewString()
@@ -180,13 +177,13 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string
 		form.Fields.Set("name", name)
 		form.Fields.Set("days", "7")
 		form.Fields.Set("permissions", harness.ReadProgrammes)
-		answer, acknowledged := w.insist(func() (harness.Answer, error) {
+		create := func() (harness.Answer, error) {
 			var err error
 			page, err = trySubmit(t, w.owner, form)
 			return page.Answer, err
-		}, http.StatusOK)
+		}
+		answer, acknowledged := insist(t, "a personal access token is created", http.StatusOK, create)
 		if !acknowledged {
-			t.Errorf("a personal access token was not created within %s:\n%s", calmWithin, answer)
 			return
 		}
 		w.remember(func() { w.personal[name] = string(personalToken.Find(answer.Body)) })
@@ -202,12 +199,7 @@ func (w *workload) revokes(t *testing.T, tokens harness.Tokens) {
 }
 
 func (w *workload) registers(t *testing.T) bool {
-	body, err := json.Marshal(harness.ConfidentialBody(harness.ReadProgrammes))
-	if err != nil {
-		t.Error(err)
-		return false
-	}
-	answer, err := w.As(w.Token).Try(t, http.MethodPost, w.Clients(), "application/json", string(body))
+	answer, err := tryJSON(t, w.As(w.Token), w.Clients(), harness.ConfidentialBody(harness.ReadProgrammes))
 	if err != nil || answer.Status != http.StatusCreated {
 		return false
 	}
@@ -220,11 +212,10 @@ func (w *workload) registers(t *testing.T) bool {
 func (w *workload) writes(t *testing.T) bool {
 	name := "Programme " + uuid.NewString()
 	api := w.In(w.Workspace, w.Token).With("Idempotency-Key", uuid.NewString())
-	answer, acknowledged := w.insist(func() (harness.Answer, error) {
-		return api.Try(t, http.MethodPost, harness.ListPath, "application/json", fmt.Sprintf(`{"name":%q}`, name))
-	}, http.StatusCreated)
+	answer, acknowledged := insist(t, "a programme is created", http.StatusCreated, func() (harness.Answer, error) {
+		return tryJSON(t, api, harness.ListPath, map[string]any{"name": name})
+	})
 	if !acknowledged {
-		t.Errorf("a programme was not created within %s:\n%s", calmWithin, answer)
 		return false
 	}
 	id, _ := answer.Object(t)["id"].(string)
@@ -235,23 +226,18 @@ func (w *workload) writes(t *testing.T) bool {
 func (w *workload) submits(t *testing.T) bool {
 	email := uuid.NewString() + "@example.org"
 	api := w.API().With("Origin", submissionsOrigin).With("Idempotency-Key", uuid.NewString())
-	form, ready := w.insist(func() (harness.Answer, error) { return api.Try(t, http.MethodGet, w.form, "", "") },
-		http.StatusOK)
+	form, ready := insist(t, "the form opens", http.StatusOK, func() (harness.Answer, error) {
+		return api.Try(t, http.MethodGet, w.form, "", "")
+	})
 	if !ready {
-		t.Errorf("no form within %s:\n%s", calmWithin, form)
 		return false
 	}
-	body, err := json.Marshal(
-		map[string]any{"submissionToken": form.Object(t)["submissionToken"], "answers": map[string]any{"email": email}})
-	if err != nil {
-		t.Error(err)
-		return false
-	}
-	answer, acknowledged := w.insist(func() (harness.Answer, error) {
-		return api.Try(t, http.MethodPost, w.form+"/submissions", "application/json", string(body))
-	}, http.StatusAccepted)
+	token := form.Object(t)["submissionToken"]
+	answer, acknowledged := insist(t, "a submission is accepted", http.StatusAccepted, func() (harness.Answer, error) {
+		return tryJSON(t, api, w.form+"/submissions",
+			map[string]any{"submissionToken": token, "answers": map[string]any{"email": email}})
+	})
 	if !acknowledged {
-		t.Errorf("a submission was not accepted within %s:\n%s", calmWithin, answer)
 		return false
 	}
 	w.remember(func() { w.submissions[email] = w.statusPath(t, answer) })
@@ -264,11 +250,10 @@ func (w *workload) orders(t *testing.T) bool {
 	name := "Import " + uuid.NewString()
 	api := w.In(w.Workspace, w.Token).With("Idempotency-Key", uuid.NewString())
 	rows := rowsOf(name)
-	answer, acknowledged := w.insist(func() (harness.Answer, error) {
+	answer, acknowledged := insist(t, "an import is accepted", http.StatusAccepted, func() (harness.Answer, error) {
 		return api.Try(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\n"+rows[0]+"\n"+rows[1]+"\n")
-	}, http.StatusAccepted)
+	})
 	if !acknowledged {
-		t.Errorf("an import was not accepted within %s:\n%s", calmWithin, answer)
 		return false
 	}
 	w.remember(func() { w.imports[name] = w.statusPath(t, answer) })
@@ -289,13 +274,16 @@ func (w *workload) statusPath(t *testing.T, accepted harness.Answer) string {
 	return path
 }
 
-// insist repeats a request until the response has the status.
-func (w *workload) insist(send func() (harness.Answer, error), status int) (answer harness.Answer, done bool) {
+// insist repeats a request until the response has the status. It reports what never happened.
+func insist(t *testing.T, what string, status int, send func() (harness.Answer, error)) (harness.Answer, bool) {
+	t.Helper()
+	var answer harness.Answer
 	for end := time.Now().Add(calmWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		var err error
 		if answer, err = send(); err == nil && answer.Status == status {
 			return answer, true
 		}
 	}
+	t.Errorf("not within %s: %s\n%s", calmWithin, what, answer)
 	return answer, false
 }
