@@ -11,7 +11,11 @@ import (
 type symptom struct {
 	code   string
 	broken breakage
-	with   func(s *sound, o *doctor.Options)
+	with   []func(s *sound, o *doctor.Options)
+}
+
+func of(code string, broken breakage, with ...func(*sound, *doctor.Options)) symptom {
+	return symptom{code, broken, with}
 }
 
 func as(name string) func(*sound, *doctor.Options) {
@@ -24,6 +28,13 @@ func unknown(name string) func(*sound, *doctor.Options) {
 }
 
 func status(code int) breakage { return func(_ *sound, _ request, a answer) { a.Code = code } }
+
+func unchallenged(code int) breakage {
+	return func(_ *sound, _ request, a answer) {
+		a.Header().Del("WWW-Authenticate")
+		a.Code = code
+	}
+}
 
 func body(code int, kind, text string) breakage {
 	return func(_ *sound, _ request, a answer) { replace(a, code, kind, text) }
@@ -110,10 +121,10 @@ func challenge(text string) breakage {
 	return at("/mcp", when(noToken, header("WWW-Authenticate", text)))
 }
 
-// callbackWith changes the query of the callback.
-func callbackWith(change func(location string) string) breakage {
+// inCallback replaces a part of the callback's address.
+func inCallback(old, to string) breakage {
 	return at("/oauth/authorize", when(posted, func(_ *sound, _ request, a answer) {
-		a.Header().Set("Location", change(a.Header().Get("Location")))
+		a.Header().Set("Location", strings.Replace(a.Header().Get("Location"), old, to, 1))
 	}))
 }
 

@@ -290,15 +290,12 @@ func FuzzRun(f *testing.F) {
 			_, _ = w.Write(body)
 		}))
 		defer server.Close()
-		_ = run(
-			t,
-			doctor.Options{
-				URL:      server.URL + "/mcp",
-				As:       "claude",
-				ClientID: "x",
-				Email:    "ada@example.org",
-				Password: credential.Secret(password),
-			},
-		)
+		_ = run(t, doctor.Options{
+			URL:      server.URL + "/mcp",
+			As:       "claude",
+			ClientID: "x",
+			Email:    "ada@example.org",
+			Password: credential.Secret(password),
+		})
 	})
 }

@@ -93,8 +93,7 @@ func FuzzShow(f *testing.F) {
 			}
 		}
 		if len(secret) >= 4 && !strings.ContainsAny(secret, " \t\n\r") && printable(secret) &&
-			strings.Contains(shown, secret) &&
-			!strings.Contains("[redacted]…", secret) {
+			strings.Contains(shown, secret) && !strings.Contains("[redacted]…", secret) {
 			t.Errorf("%q is in %q", secret, shown)
 		}
 	})

@@ -118,8 +118,7 @@ func TestJSON_IsOneReport(t *testing.T) {
 	}
 	var report doctor.Report
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != doctor.OK ||
-		len(report.Findings) < 20 ||
-		report.As != "generic" {
+		len(report.Findings) < 20 || report.As != "generic" {
 		t.Errorf("%v: %d findings, %s", err, len(report.Findings), report.Verdict)
 	}
 }

@@ -112,8 +112,7 @@ func (s *sound) metadata() map[string]any {
 		"issuer": s.URL, "authorization_endpoint": s.URL + "/oauth/authorize", "token_endpoint": s.URL + "/oauth/token",
 		"revocation_endpoint": s.URL + "/oauth/revoke", "response_types_supported": []string{"code"},
 		"grant_types_supported": []string{
-			"authorization_code",
-			"refresh_token",
+			"authorization_code", "refresh_token",
 		}, "code_challenge_methods_supported": []string{"S256"},
 		"token_endpoint_auth_methods_supported": []string{
 			"none",
@@ -175,38 +174,29 @@ func (s *sound) authorize(a answer, r request) {
 	}
 	if r.Method == http.MethodGet {
 		a.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		page(
-			a,
-			`<h1>App asks for access</h1><form method="post" action="/oauth/authorize">`+
-				`<input type="hidden" name="request" value="`+
-				html.EscapeString(r.URL.RawQuery)+`"><input type="radio" name="access" value="all" checked>
+		page(a, `<h1>App asks for access</h1><form method="post" action="/oauth/authorize">`+
+			`<input type="hidden" name="request" value="`+
+			html.EscapeString(r.URL.RawQuery)+`"><input type="radio" name="access" value="all" checked>
 			<input type="radio" name="access" value="read">
 			<button name="decision" value="deny">Deny</button>
 			<button name="decision" value="approve">Approve</button></form>
-			<form method="post" action="/logout"></form>`,
-		)
+			<form method="post" action="/logout"></form>`)
 		return
 	}
 	request, _ := url.ParseQuery(r.PostForm.Get("request"))
 	s.code = s.secret("code")
-	redirect(
-		a,
-		request.Get("redirect_uri")+"?"+url.Values{
-			"code":  {s.code},
-			"state": {request.Get("state")},
-			"iss":   {s.URL},
-		}.Encode(),
-	)
+	redirect(a, request.Get("redirect_uri")+"?"+url.Values{
+		"code":  {s.code},
+		"state": {request.Get("state")},
+		"iss":   {s.URL},
+	}.Encode())
 }
 
 func (s *sound) login(a answer, r request) {
 	if r.PostForm.Get("email") != "ada@example.org" || r.PostForm.Get("password") != password {
 		a.WriteHeader(400)
-		page(
-			a,
-			`<h1>Sign in</h1><p>Wrong.</p><form method="post" action="/login"><input type="email" name="email">`+
-				`<input type="password" name="password"></form>`,
-		)
+		page(a, `<h1>Sign in</h1><p>Wrong.</p><form method="post" action="/login"><input type="email" name="email">`+
+			`<input type="password" name="password"></form>`)
 		return
 	}
 	http.SetCookie(a, &http.Cookie{Name: "session", Value: s.secret("session"), Path: "/"})

@@ -110,8 +110,8 @@ func TestRun_DiagnosesEachSymptom(t *testing.T) {
 			t.Parallel()
 			s := newSound(t, one.broken)
 			o := s.unattended()
-			if one.with != nil {
-				one.with(s, &o)
+			for _, change := range one.with {
+				change(s, &o)
 			}
 			report := run(t, o)
 			f, ok := found(report, one.code)
