@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
-	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 )
 
@@ -63,23 +62,28 @@ func TestUnlink_PasswordAloneIsNotEnoughForUserWithPasskey(t *testing.T) {
 
 func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, passkeys := range map[string]bool{"passkeys offered": true, "none offered": false} {
-		t.Run(name, func(t *testing.T) {
-			p := newProvider(t)
-			s := own(t, p.of, func(c *app.Config) { c.Passkeys = passkeys })
-			ada := s.person()
-			b := p.linked(s, ada)
-			s.removePassword(ada)
-			unlinks := func() *browsertest.Page { return b.Get(linkPage).Send(unlink, nil) }
-			s.wants("nothing else", unlinks(), 409, "You need Riverside to sign in")
-			s.insertPasskeys(1, ada)
-			s.fixture.Exec(`update account.passkeys set copied_at = now()`)
-			s.wants("a passkey that was stopped", unlinks(), 409, "You need Riverside to sign in")
-			s.rows(1, "identities", "true")
-			s.fixture.Exec(`update account.passkeys set copied_at = null`)
-			want := map[bool]int{false: 409, true: 303}[passkeys]
-			s.wants("a good passkey", unlinks(), want)
-			s.rows(map[int]int{409: 1, 303: 0}[want], "identities", "true")
-		})
-	}
+	t.Run("passkeys offered", func(t *testing.T) {
+		s := shared(t)
+		s.unlinksBesides(s.provider(), 303)
+	})
+	t.Run("none offered", func(t *testing.T) {
+		p := newProvider(t)
+		own(t, p.of, plain).unlinksBesides(p, 409)
+	})
+}
+
+// unlinksBesides unlinks an account without another way to sign in, and with a passkey, which has a status.
+func (s *site) unlinksBesides(p *provider, passkey int) {
+	ada := s.person()
+	b := p.linked(s, ada)
+	s.removePassword(ada)
+	unlinks := func() *browsertest.Page { return b.Get(linkPage).Send(unlink, nil) }
+	s.wants("nothing else", unlinks(), 409, "You need Riverside to sign in")
+	s.insertPasskeys(1, ada)
+	s.fixture.Exec(`update account.passkeys set copied_at = now() where user_id = $1`, ada.ID)
+	s.wants("a passkey that was stopped", unlinks(), 409, "You need Riverside to sign in")
+	s.rows(1, "identities", "user_id = $1", ada.ID)
+	s.fixture.Exec(`update account.passkeys set copied_at = null where user_id = $1`, ada.ID)
+	s.wants("a good passkey", unlinks(), passkey)
+	s.rows(map[int]int{409: 1, 303: 0}[passkey], "identities", "user_id = $1", ada.ID)
 }

@@ -38,6 +38,9 @@ func TestAccept_DerivesKindOfClient(t *testing.T) {
 }
 
 func TestAccept_RefusesInvalidRegistrations(t *testing.T) {
+	connector := func(resource string, required ...string) func(*Registration) {
+		return func(r *Registration) { r.Platform, r.Resource, r.Required = "claude", resource, required }
+	}
 	for name, c := range map[string]struct {
 		change   func(*Registration)
 		redirect bool
@@ -57,15 +60,8 @@ func TestAccept_RefusesInvalidRegistrations(t *testing.T) {
 		"platform, no resource": {func(r *Registration) { r.Platform = "claude" }, false},
 		"resource, no platform": {func(r *Registration) { r.Resource = resources[0] }, false},
 		"unknown resource":      {func(r *Registration) { r.Platform, r.Resource = "claude", resources[0]+"/" }, false},
-		"account access": {func(r *Registration) {
-			r.Platform, r.Resource, r.Required = "claude", resources[0], []string{"account:api:access"}
-		}, false},
-		"unused at resource": {func(r *Registration) {
-			r.Platform, r.Resource, r.Required = "claude", resources[1], []string{
-				"programmes:read:programmes",
-				"engage:read:forms",
-			}
-		}, false},
+		"account access":        {connector(resources[0], "account:api:access"), false},
+		"unused at resource":    {connector(resources[1], "programmes:read:programmes", "engage:read:forms"), false},
 		"secret for connector": {func(r *Registration) {
 			r.Platform, r.Resource, r.AuthMethod = "claude", resources[0], "client_secret_post"
 		}, false},

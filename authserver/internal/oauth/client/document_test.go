@@ -87,29 +87,24 @@ func TestDocument_AcceptReturnsConnectorWithoutWorkspace(t *testing.T) {
 }
 
 func TestDocument_AcceptRefusesInvalidDocuments(t *testing.T) {
+	keys := func(at string, inside []byte) func(*Document) {
+		return func(d *Document) { d.AuthMethod, d.KeysURL, d.Keys = "private_key_jwt", at, inside }
+	}
 	for name, change := range map[string]func(*Document){
-		"another client_id":  func(d *Document) { d.ClientID = address + "/" },
-		"no client_id":       func(d *Document) { d.ClientID = "" },
-		"a secret":           func(d *Document) { d.Secret = []byte(`"x"`) },
-		"client_secret_post": func(d *Document) { d.AuthMethod = "client_secret_post" },
-		"client_secret_jwt":  func(d *Document) { d.AuthMethod = "client_secret_jwt" },
-		"tls_client_auth":    func(d *Document) { d.AuthMethod = "tls_client_auth" },
-		"no code grant":      func(d *Document) { d.GrantTypes = []string{"client_credentials"} },
-		"no code response":   func(d *Document) { d.ResponseTypes = []string{"token"} },
-		"no redirect URI":    func(d *Document) { d.Redirects = nil },
-		"no usable one": func(d *Document) {
-			d.Redirects = []string{"javascript:alert(1)", "http://a.example/cb"}
-		},
-		"no keys": func(d *Document) { d.AuthMethod = "private_key_jwt" },
-		"keys of another host": func(d *Document) {
-			d.AuthMethod, d.KeysURL = "private_key_jwt", "https://evil.example/jwks"
-		},
-		"keys by plain http": func(d *Document) {
-			d.AuthMethod, d.KeysURL = "private_key_jwt", "http://claude.ai/jwks"
-		},
-		"keys in and elsewhere": func(d *Document) {
-			d.AuthMethod, d.KeysURL, d.Keys = "private_key_jwt", "https://claude.ai/jwks", []byte("{}")
-		},
+		"another client_id":     func(d *Document) { d.ClientID = address + "/" },
+		"no client_id":          func(d *Document) { d.ClientID = "" },
+		"a secret":              func(d *Document) { d.Secret = []byte(`"x"`) },
+		"client_secret_post":    func(d *Document) { d.AuthMethod = "client_secret_post" },
+		"client_secret_jwt":     func(d *Document) { d.AuthMethod = "client_secret_jwt" },
+		"tls_client_auth":       func(d *Document) { d.AuthMethod = "tls_client_auth" },
+		"no code grant":         func(d *Document) { d.GrantTypes = []string{"client_credentials"} },
+		"no code response":      func(d *Document) { d.ResponseTypes = []string{"token"} },
+		"no redirect URI":       func(d *Document) { d.Redirects = nil },
+		"no usable one":         func(d *Document) { d.Redirects = []string{"javascript:alert(1)", "http://a.b/cb"} },
+		"no keys":               keys("", nil),
+		"keys of another host":  keys("https://evil.example/jwks", nil),
+		"keys by plain http":    keys("http://claude.ai/jwks", nil),
+		"keys in and elsewhere": keys("https://claude.ai/jwks", []byte("{}")),
 	} {
 		d := document()
 		change(&d)
