@@ -19,8 +19,7 @@ import (
 // Spec 4.2 and 5.2, contract, section 5: registered applications.
 
 func TestRegister_WorkspaceIsFromURL(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	ws, other := p.NewWorkspace(t), p.NewWorkspace(t)
 	caller := p.As(ws.Token).With("X-Tenant-Id", other.Workspace.ID)
 	caller.JSON(t, http.MethodPost, ws.Clients(), harness.ConfidentialBody(harness.ReadProgrammes)).
@@ -155,8 +154,7 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 const badQuery = "?limit=0&cursor=nonsense"
 
 func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
 	owner.Get(t, programmes+badQuery).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	unknown := programmes + "/" + uuid.NewString()

@@ -228,8 +228,7 @@ func TestArchitecture_ContributingListsPackages(t *testing.T) {
 			name = ""
 		}
 	}
-	content, err := os.ReadFile(contributing)
-	must(t, err)
+	content := fileContent(t, contributing)
 	if !packageTable.Match(content) {
 		t.Fatal("CONTRIBUTING has no place for the packages")
 	}

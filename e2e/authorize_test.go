@@ -27,8 +27,7 @@ func change(request url.Values, name string, values ...string) url.Values {
 
 // A request whose client or callback is not verified gets a page, before and after login, and never a redirect.
 func TestAuthorize_BadClientOrCallbackShowsPage(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	app, connector := p.DemoConfidential().Request(), p.DemoConnector().Begin().Query
 	callback := app.Get("redirect_uri")
 	to := func(uri string) url.Values { return change(app, "redirect_uri", uri) }
@@ -129,8 +128,7 @@ func confidentialMistakes(q url.Values) map[string]mistake {
 
 // "then login (RFC 9700 4.11.2: nobody is redirected before)": an invalid request is not an open redirector.
 func TestAuthorize_OtherErrorsRedirectToCallback(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	mistakes := connectorMistakes(p.DemoConnector().Begin().Query, p.Demo.Clients.MCP.Resource)
 	for name, m := range confidentialMistakes(p.DemoConfidential().Request()) {
@@ -175,8 +173,7 @@ func TestAuthorize_ChecksParametersBeforeMembership(t *testing.T) {
 // Contract, section 4: valid authorization requests and their results.
 
 func TestAuthorize_IgnoresUnknownParameters(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for _, request := range []url.Values{p.DemoConfidential().Request(), p.DemoConnector().Begin().Query} {
 		for name, value := range map[string]string{
@@ -195,8 +192,7 @@ func TestAuthorize_IgnoresUnknownParameters(t *testing.T) {
 
 // "any length up to 2,048, and comes back byte for byte"
 func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	owner := p.Person(t, p.Demo.Users.Owner).SignedIn(t)
 	for name, state := range map[string]string{
 		"one character": "x",
@@ -214,55 +210,17 @@ func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 				if got := callback.Values.Get("state"); got != state {
 					t.Errorf("%s: the state came back as %q", button, got)
 				}
+				want := map[string]string{"approve": "code iss state", "deny": "error error_description iss state"}
+				if got := strings.Join(callback.Names(), " "); got != want[button] ||
+					callback.Values.Get("iss") != p.BaseURL || callback.URI != p.DemoConfidential().RedirectURI {
+					t.Errorf("%s: redirected to %s with %s, want %s", button, callback.URI, got, want[button])
+				}
 			}
 		})
-	}
-}
-
-func TestLogin_ReturnsToRequest(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	app := p.DemoConfidential()
-	request := app.Request()
-	request.Set("state", `a b+c%&=;?/#"<é>'`)
-	request.Set("ui_locales", "cy en") // not supported, and ignored
-	person := p.Person(t, p.Demo.Users.Owner)
-	login := person.Arrive(t, p.AuthorizeURL(request))
-	if !login.IsConsent() {
-		t.Fatalf("login did not lead to the consent page:\n%s", login)
-	}
-	callback := login.Press(t, "approve").Callback(t)
-	if got := callback.Values.Get("state"); got != request.Get("state") {
-		t.Errorf("the state is %q after login, want %q", got, request.Get("state"))
 	}
 }
 
 // Contract, section 4: the content of the consent page, and the effect of its two buttons.
-
-func TestConsent_ApprovalReturnsCodeStateIssuer(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	owner := p.Person(t, p.Demo.Users.Owner)
-	for name, request := range map[string]map[string][]string{
-		"confidential": p.DemoConfidential().Request(), "connector": p.DemoConnector().Begin().Query,
-	} {
-		t.Run(name, func(t *testing.T) {
-			page := owner.Consent(t, request).Press(t, "approve")
-			page.Wants(t, http.StatusSeeOther)
-			callback := page.Callback(t)
-			if got := strings.Join(callback.Names(), " "); got != "code iss state" ||
-				callback.URI != request["redirect_uri"][0] {
-				t.Errorf("redirected to %s with %s", callback.URI, got)
-			}
-			if callback.Values.Get("state") != request["state"][0] || callback.Values.Get("iss") != p.BaseURL {
-				t.Error("wrong state or iss")
-			}
-			if !strings.HasPrefix(callback.Code(), "alm_ac_") {
-				t.Error("the code does not have the format of section 2 of the contract")
-			}
-		})
-	}
-}
 
 // grantsOf returns the number of grants of an application.
 func grantsOf(t *testing.T, p *harness.Product, client string) int {

@@ -99,21 +99,27 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 	sound(t, "office", office)
 }
 
-// setUp sets up an authenticator app on the open page.
-func setUp(t *testing.T, browser Browser) {
+// setUp sets up an authenticator app on the open page, and returns its key and the recovery codes.
+func setUp(t *testing.T, browser Browser) (key string, recovery []string) {
 	t.Helper()
 	browser.See("#setup-key")
-	key := strings.ReplaceAll(harness.Evaluate[string](browser, `document.getElementById("setup-key").value`), " ", "")
+	key = strings.ReplaceAll(harness.Evaluate[string](browser, `document.getElementById("setup-key").value`), " ", "")
 	met.Add("authenticator key", key)
-	code, err := totp.GenerateCode(key, time.Now())
-	must(t, err)
-	browser.Fill("#code", code)
+	browser.Fill("#code", codeAt(t, key, time.Now()))
 	browser.Click(`form[action="/settings/security/authenticator"] button.button-main`)
 	browser.See(".codes")
-	shown := harness.Evaluate[string](browser, `document.querySelector(".codes").value`)
-	for _, code := range strings.Fields(shown) {
+	recovery = strings.Fields(harness.Evaluate[string](browser, `document.querySelector(".codes").value`))
+	for _, code := range recovery {
 		met.Add("recovery code", code)
 	}
+	return key, recovery
+}
+
+func codeAt(t *testing.T, key string, at time.Time) string {
+	t.Helper()
+	code, err := totp.GenerateCode(key, at)
+	must(t, err)
+	return code
 }
 
 // An administrator with a second factor requires it of the workspace. A member who approves an application on a phone
@@ -218,28 +224,14 @@ func TestBrowser_SignsInWithAuthenticatorApp(t *testing.T) {
 	if width := harness.Evaluate[int](office, `document.querySelector("img.qr").naturalWidth`); width != 200 {
 		t.Errorf("the QR code is %d pixels wide", width)
 	}
-	key := strings.ReplaceAll(harness.Evaluate[string](office, `document.getElementById("setup-key").value`), " ", "")
-	met.Add("authenticator key", key)
 	now := time.Now()
-	codeAt := func(at time.Time) string {
-		code, err := totp.GenerateCode(key, at)
-		must(t, err)
-		return code
-	}
-	office.Fill("#code", codeAt(now))
-	office.Click(`form[action="/settings/security/authenticator"] button.button-main`)
-	office.See(".codes")
-	recovery := strings.Fields(harness.Evaluate[string](office, `document.querySelector(".codes").value`))
+	key, recovery := setUp(t, office)
 	if len(recovery) != 10 {
 		t.Fatalf("%d recovery codes", len(recovery))
 	}
-	for _, code := range recovery {
-		met.Add("recovery code", code)
-	}
-
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
-	for _, code := range []string{codeAt(now.Add(30 * time.Second)), recovery[0]} {
+	for _, code := range []string{codeAt(t, key, now.Add(30*time.Second)), recovery[0]} {
 		phone.Open(p.AppURL + "/settings/apps")
 		phone.Fill("#email", ws.Owner.Email)
 		phone.Fill("#password", ws.Owner.Password)
@@ -251,14 +243,10 @@ func TestBrowser_SignsInWithAuthenticatorApp(t *testing.T) {
 		phone.Click(`form[action="/logout"] button`)
 		phone.See("#email")
 	}
-	for name, browser := range map[string]Browser{"office": office, "phone": phone} {
-		for _, complaint := range browser.Complaints() {
-			t.Errorf("%s: error on the console: %s", name, complaint)
-		}
-		if hosts := browser.Hosts(); len(hosts) != 1 {
-			t.Errorf("%s: requests were sent to %v", name, hosts)
-		}
-	}
+	silent(t, office)
+	silent(t, phone)
+	sound(t, "office", office)
+	sound(t, "phone", phone)
 }
 
 // An administrator invites a person, who creates an account without JavaScript on a phone, uses the workspace, and is
@@ -284,11 +272,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
 	phone.Open(link)
-	for _, words := range []string{ws.Workspace.Name, sam.Email, "See programmes"} {
-		if text := phone.Text(); !strings.Contains(text, words) {
-			t.Errorf("the invitation does not say %q: %s", words, text)
-		}
-	}
+	wantsText(t, "the invitation", phone, ws.Workspace.Name, sam.Email, "See programmes")
 	phone.Fill("#name", "Sam Reed")
 	phone.Fill("#password", sam.Password)
 	phone.Click(`form[action="/invitation/account"] button`)
@@ -306,15 +290,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	if n := p.Database.Count(t, `select count(*) from account.memberships where user_id = $1`, sam.ID); n != 0 {
 		t.Error("the person is still a member")
 	}
-	for name, browser := range map[string]Browser{"office": office, "phone": phone} {
-		for _, complaint := range browser.Complaints() {
-			if !strings.Contains(complaint, "status of 40") { // the form that came back, and the used link
-				t.Errorf("%s: error on the console: %s", name, complaint)
-			}
-		}
-		if hosts := browser.Hosts(); len(hosts) != 1 {
-			t.Errorf("%s: requests were sent to %v", name, hosts)
-		}
-	}
+	sound(t, "office", office) // the form that came back gets status 400, and so does the used link
+	sound(t, "phone", phone)
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -59,8 +58,7 @@ func wantsRefused(
 }
 
 func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, change := range map[string]string{
 		"the password is changed": `update account.users set password_hash = '` + anotherHash + `' where id = $1`,
 		"the user is disabled":    `update account.users set disabled_at = now() where id = $1`,
@@ -77,8 +75,7 @@ func TestTie_SignInFailsIfPasswordChangesMeanwhile(t *testing.T) {
 }
 
 func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	user := p.Database.User(t)
 	person := p.Person(t, user).SignedIn(t)
 	form := person.Open(t, p.AppURL+"/login/again").FormWith(t, "form input[name=password]")
@@ -90,8 +87,7 @@ func TestTie_ReauthFailsIfPasswordChangesMeanwhile(t *testing.T) {
 }
 
 func TestTie_TokenCreationRechecksAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, end := range endings() {
 		t.Run(what, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
@@ -122,8 +118,7 @@ func TestTie_RevokedTokenIsNotReplaced(t *testing.T) {
 }
 
 func TestTie_RegistrationRechecksAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, end := range map[string]func(harness.TestWorkspace) withdrawal{
 		"the membership ends": leaves, "the permission is lost": losesAPIAccess, "the token is revoked": losesToken,
 		"a permission that the application requires is lost": losesProgrammes,
@@ -139,8 +134,7 @@ func TestTie_RegistrationRechecksAccess(t *testing.T) {
 }
 
 func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, end := range map[string]func(harness.TestWorkspace) withdrawal{
 		"the membership ends": leaves, "the token is revoked": losesToken,
 	} {
@@ -160,8 +154,7 @@ func TestTie_ApplicationChangeRechecksAccess(t *testing.T) {
 }
 
 func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, end := range endings() {
 		t.Run(what, func(t *testing.T) {
 			ws := p.NewWorkspace(t)
@@ -177,8 +170,7 @@ func TestTie_PolicyChangeRechecksAccess(t *testing.T) {
 }
 
 func TestTie_ConnectionChangeRechecksAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for field, unchanged := range map[string]string{
 		`form[action="/settings/connectors/disconnect"] button[name=id]`: `select count(*) from account.grants
 			where tenant_id = $1 and state = 'active'`,
@@ -200,8 +192,7 @@ func TestTie_ConnectionChangeRechecksAccess(t *testing.T) {
 }
 
 func TestTie_ApprovalRechecksAccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, end := range map[string]func(o harness.TestWorkspace, client string) withdrawal{
 		"the membership ends":      func(o harness.TestWorkspace, _ string) withdrawal { return leaves(o) },
 		"the sign-in ends":         func(o harness.TestWorkspace, _ string) withdrawal { return signsOut(o) },
@@ -258,8 +249,7 @@ func TestTie_CodeKeepsPermissionsOfItsApproval(t *testing.T) {
 // F8: A is replaced by B, which is never used, and B by C. The first use of C revokes A and B before the response is
 // sent, with either service.
 func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for what, use := range map[string]func(t *testing.T, o harness.TestWorkspace, token string){
 		"REST": func(t *testing.T, o harness.TestWorkspace, token string) {
 			p.In(o.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
@@ -295,8 +285,7 @@ func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 // The table names tests as package.Test, or as Test for tests of this package.
 func TestChecksAndWrites_RowsNameExistingTests(t *testing.T) {
 	t.Parallel()
-	table, err := os.ReadFile("CHECKS_AND_WRITES.md")
-	must(t, err)
+	table := fileContent(t, "CHECKS_AND_WRITES.md")
 	exists, rows := testsOfTheRepository(t), 0
 	for line := range strings.Lines(string(table)) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| request") {

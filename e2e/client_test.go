@@ -48,8 +48,7 @@ func refused(t *testing.T, err error, status int, shape client.Shape, code strin
 }
 
 func TestClient_ListsAllProgrammes(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	c := p.Client(t, p.Demo.Workspaces.Main, harness.Bearer(p.Demo.Tokens.Reader))
 	for _, size := range []int{0, 1000, 115, 46, 7} { // 46 and 115 divide 230: the last page is full
 		all := collect(t, c, client.ProgrammeFilter{PageSize: size})
@@ -94,16 +93,12 @@ func TestClient_WritesProgrammes(t *testing.T) {
 	c := p.Client(t, ws.Workspace, harness.Bearer(ws.Token))
 	ctx := t.Context()
 	key := client.IdempotencyKey("order-1")
-	created, err := c.Programmes.Create(ctx,
-		client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"}, key)
+	bank := client.NewProgramme{Name: "Tool bank", StartsOn: "2026-03-01", EndsOn: "2026-09-30"}
+	created, err := c.Programmes.Create(ctx, bank, key)
 	if err != nil || created.Status != client.Draft || created.StartsOn != "2026-03-01" || created.ETag == "" {
 		t.Fatalf("%+v %v", created, err)
 	}
-	if again, err := c.Programmes.Create(ctx, client.NewProgramme{
-		Name:     "Tool bank",
-		StartsOn: "2026-03-01",
-		EndsOn:   "2026-09-30",
-	}, key); err != nil || again != created {
+	if again, err := c.Programmes.Create(ctx, bank, key); err != nil || again != created {
 		t.Errorf("%+v %v", again, err)
 	}
 	_, err = c.Programmes.Create(ctx, client.NewProgramme{Name: "Another"}, key)
@@ -119,9 +114,8 @@ func TestClient_WritesProgrammes(t *testing.T) {
 	_, err = c.Programmes.Update(ctx, created.ID, theirs, client.IfMatch(created.ETag))
 	refused(t, err, http.StatusPreconditionFailed, client.Nested, client.CodePreconditionFailed)
 	_, err = c.Programmes.Update(ctx, created.ID, client.ProgrammeChange{Name: new(" ")})
-	refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
-	if refusal.Fields["name"] == "" {
-		t.Errorf("%+v", refusal)
+	if fields := refused(t, err, 400, client.Nested, client.CodeInvalid).Fields; fields["name"] == "" {
+		t.Errorf("%v", fields)
 	}
 	if moved, err := c.Programmes.Move(ctx, created.ID, client.Active, client.IfMatch(changed.ETag)); err != nil ||
 		moved.Status != client.Active {
@@ -147,14 +141,9 @@ func TestClient_DistinguishesErrorShapes(t *testing.T) {
 	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 	_, err = c.OAuthClients.Get(ctx, uuid.NewString())
 	refused(t, err, http.StatusNotFound, client.Flat, "not_found")
-	_, err = c.OAuthClients.Register(
-		ctx,
-		client.Registration{
-			Name:                "x",
-			RedirectURIs:        []string{"https://a.example/#x"},
-			RequiredPermissions: []string{harness.ReadProgrammes},
-		},
-	)
+	invalid := client.Registration{Name: "x", RedirectURIs: []string{"https://a.example/#x"}}
+	invalid.RequiredPermissions = []string{harness.ReadProgrammes}
+	_, err = c.OAuthClients.Register(ctx, invalid)
 	refused(t, err, http.StatusBadRequest, client.Flat, "invalid_redirect_uri")
 
 	unknown := p.Client(t, ws.Workspace, harness.Bearer("alm_pat_unknown"))
@@ -247,32 +236,18 @@ func TestClient_Forms(t *testing.T) {
 	ctx := t.Context()
 	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
 	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: []client.Field{
-		{
-			Name:     "email",
-			Label:    "E-mail",
-			Type:     "email",
-			Required: true,
-		},
+		{Name: "email", Label: "E-mail", Type: "email", Required: true},
 		{Name: "hours", Label: "Hours", Type: "number"},
-		{
-			Name:    "days",
-			Label:   "Days",
-			Type:    "multiselect",
-			Options: []string{"Monday", "Friday"},
-		},
+		{Name: "days", Label: "Days", Type: "multiselect", Options: []string{"Monday", "Friday"}},
 		{Name: "news", Label: "Send me news.", Type: "consent"},
 	}})
 	if err != nil || !form.Enabled || form.EmbedKey == "" || form.ETag == "" {
 		t.Fatalf("%+v %v", form, err)
 	}
-	public := publicForm{p, "/v1/engage/public/forms/" + form.EmbedKey}
+	public := "/v1/engage/public/forms/" + form.EmbedKey
+	answers := map[string]any{"email": "ada@example.org", "hours": 3.50, "days": []string{"Friday"}, "news": true}
 	for range 3 {
-		submit(
-			t,
-			p.API(),
-			public.path,
-			map[string]any{"email": "ada@example.org", "hours": 3.50, "days": []string{"Friday"}, "news": true},
-		).Wants(t, http.StatusAccepted)
+		submit(t, p.API(), public, answers).Wants(t, http.StatusAccepted)
 	}
 	var sent []client.Submission
 	for one, err := range forms.Submissions(ctx, form.ID) {
@@ -288,16 +263,15 @@ func TestClient_Forms(t *testing.T) {
 	if err != nil || closed.Enabled || closed.Title != "Closed for now" || closed.ETag == form.ETag {
 		t.Errorf("%+v %v", closed, err)
 	}
-	p.API().Get(t, public.path).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
+	p.API().Get(t, public).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 	_, err = forms.Update(ctx, form.ID, client.FormChange{Enabled: new(true)}, client.IfMatch(form.ETag))
 	refused(t, err, http.StatusPreconditionFailed, client.Nested, client.CodePreconditionFailed)
 	if now, err := forms.Get(ctx, form.ID); err != nil || now.Enabled || now.ETag != closed.ETag {
 		t.Errorf("%+v %v", now, err)
 	}
 	_, err = forms.Create(ctx, client.NewForm{Title: "No request"})
-	refusal := refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
-	if refusal.Fields["fields"] == "" {
-		t.Errorf("%+v", refusal)
+	if fields := refused(t, err, 400, client.Nested, client.CodeInvalid).Fields; fields["fields"] == "" {
+		t.Errorf("%v", fields)
 	}
 	var titles []string
 	for one, err := range forms.List(ctx) {

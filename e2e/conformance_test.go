@@ -91,8 +91,7 @@ func TestConformance_Server(t *testing.T) {
 
 func TestConformance_ExpectedFailuresNameFixture(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join(conformanceFolder, "expected-failures.yaml"))
-	must(t, err)
+	content := fileContent(t, filepath.Join(conformanceFolder, "expected-failures.yaml"))
 	for line := range strings.Lines(string(content)) {
 		entry, isEntry := strings.CutPrefix(line, "  - ")
 		if !isEntry {

@@ -259,8 +259,7 @@ func causes() map[string]cause {
 }
 
 func TestReasons_EveryEndHasReason(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for name, c := range causes() {
 		t.Run(name, func(t *testing.T) {
 			ws := p.NewWorkspace(t)

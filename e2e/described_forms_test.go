@@ -34,8 +34,7 @@ func madeForm(t *testing.T, api harness.API) (id, public string) {
 
 // The workspace's side of forms: each response that is described (contract, section 6).
 func TestDescribed_WorkspaceForms(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	api := workspaceOf(p, p.NewWorkspace(t))
 	keyed := api.With("Idempotency-Key", "form-1")
 	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
@@ -68,8 +67,7 @@ func TestDescribed_WorkspaceForms(t *testing.T) {
 
 // A submission by a script of the allowed website.
 func TestDescribed_Submissions(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	ws := workspaceOf(p, p.NewWorkspace(t))
 	id, form := madeForm(t, ws)
 	page := p.API().With("Origin", "https://www.example.org")
@@ -93,8 +91,7 @@ func TestDescribed_Submissions(t *testing.T) {
 
 // The page of a form works without script. It shares its rate limit with submissions by script.
 func TestDescribed_FormPage(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	_, form := madeForm(t, workspaceOf(p, p.NewWorkspace(t)))
 	api := p.API()
 	token, _ := api.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
@@ -283,8 +280,7 @@ func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 // The documentation page works without script: it loads nothing else, fits the narrowest screen, and its links lead to
 // their targets.
 func TestDescribed_DocumentationPageFits(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	browser := newBrowser(t, p, harness.Narrowest)
 	browser.WithoutScript()
 	browser.Open(p.BaseURL + "/v1/docs#changeProgramme")

@@ -183,8 +183,7 @@ func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 
 // Every operation that checks the Origin header rejects one that is not allowed.
 func TestDescribed_ForeignOrigins(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	s := newSampler(t, p)
 	status, err := url.Parse(formOf(p).accepted(t))
 	must(t, err)
@@ -282,8 +281,7 @@ func message(t *testing.T, api harness.API, status int, body string) {
 }
 
 func TestDescribed_MCPEndpoint(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	api := p.As(p.NewWorkspace(t).Token)
 	message(t, api, http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	message(t, api, http.StatusAccepted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)

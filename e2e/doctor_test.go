@@ -149,8 +149,7 @@ func TestDoctor_AllProfilesPass(t *testing.T) {
 
 // The demo's client, with output as text.
 func TestDoctor_TextOutputOnSuccess(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	mcp := p.Demo.Clients.MCP
 	d := doctor{t: t, url: mcp.Resource}
 	out, status := d.run(
@@ -192,8 +191,7 @@ func TestDoctor_MetadataDocument(t *testing.T) {
 
 // Each mistake of operators and users has its own code, with a remedy.
 func TestDoctor_ReportsProblems(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	ws, quiet := p.NewWorkspace(t), p.NewWorkspace(t)
 	p.Database.SetLLM(t, quiet.Workspace, false)
 	stranger, wrong := p.Database.User(t), ws.Owner

@@ -25,30 +25,15 @@ func callers(p *harness.Product) map[string]harness.API {
 }
 
 func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	module := []string{
-		"/",
-		"/v1",
-		"/v1/",
-		"/v2/programmes/programmes",
-		"/v1/programmes",
-		"/v1/programmes/",
-		"/v1/programmes/programmes/",
-		"/v1/Programmes/programmes",
-		"//v1/programmes/programmes",
+		"/", "/v1", "/v1/", "/v2/programmes/programmes", "/v1/programmes", "/v1/programmes/",
+		"/v1/programmes/programmes/", "/v1/Programmes/programmes", "//v1/programmes/programmes",
 		"/v1//programmes/programmes",
-		"/v1/programmes/./programmes",
-		"/v1/x/../programmes/programmes",
-		"/v1/programmes%2Fprogrammes",
-		"/v1/programmes/programmes;x=1",
-		"/programmes/programmes",
-		"/account/oauth/token",
-		"/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients",
-		"/v1/programmes/projects",
-		"/v1/unknown",
-		"/.well-known/unknown",
-		"/v1/programmes/programmes/" + uuid.NewString() + "/unknown",
+		"/v1/programmes/./programmes", "/v1/x/../programmes/programmes", "/v1/programmes%2Fprogrammes",
+		"/v1/programmes/programmes;x=1", "/programmes/programmes", "/account/oauth/token",
+		"/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients", "/v1/programmes/projects", "/v1/unknown",
+		"/.well-known/unknown", "/v1/programmes/programmes/" + uuid.NewString() + "/unknown",
 		"/v1/programmes/%70rogrammes",
 	}
 	account := []string{
@@ -72,8 +57,7 @@ func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 }
 
 func TestErrors_UnknownPageIsHTML(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	user := p.Person(t, p.Demo.Users.Owner)
 	for _, path := range []string{"/nothing", "/oauth", "/oauth/authorize/", "/settings/unknown"} {
 		user.Open(t, p.AppURL+path).WantsPage(t, http.StatusNotFound)
@@ -84,18 +68,21 @@ func TestErrors_UnknownPageIsHTML(t *testing.T) {
 	wantsAllow(t, logout.Answer, "POST")
 }
 
-// HEAD is like GET without a body.
+// HEAD is like GET without a body, and responses must not be cached.
 func TestErrors_HeadMatchesGet(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	for _, path := range []string{
-		programmes, "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server",
-		harness.ClientsPath(p.Demo.Workspaces.Main),
-	} {
-		for who, api := range callers(p) {
-			get, owner := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
-			if owner.Status != get.Status || len(owner.Body) != 0 {
-				t.Errorf("%s, %s: GET %d, HEAD %d with %d bytes", who, path, get.Status, owner.Status, len(owner.Body))
+	p := inParallel(t)
+	for who, api := range callers(p) {
+		for _, path := range []string{
+			programmes, "/v1/account/oauth/jwks", "/.well-known/oauth-authorization-server",
+			harness.ClientsPath(p.Demo.Workspaces.Main), "/v1/nothing", "/v1/account/nothing",
+		} {
+			get, head := api.Get(t, path), api.Send(t, http.MethodHead, path, "", "")
+			if head.Status != get.Status || len(head.Body) != 0 {
+				t.Errorf("%s, %s: GET %d, HEAD %d with %d bytes", who, path, get.Status, head.Status, len(head.Body))
+			}
+			public := strings.HasSuffix(path, "/jwks") || strings.HasPrefix(path, "/.well-known/")
+			if got := get.Header.Get("Cache-Control"); got != "no-store" && !public {
+				t.Errorf("%s, %s: Cache-Control is %q", who, path, got)
 			}
 		}
 	}
@@ -103,8 +90,7 @@ func TestErrors_HeadMatchesGet(t *testing.T) {
 
 // "A client checks the HTTP status and the actual body shape" (spec 7.1): status 403 has three shapes.
 func TestErrors_ForbiddenShapes(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	main := harness.ClientsPath(p.Demo.Workspaces.Main)
 	wantsGateway(t, p.As("nonsense").Get(t, main), http.StatusForbidden, "Forbidden")
 	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
@@ -112,21 +98,6 @@ func TestErrors_ForbiddenShapes(t *testing.T) {
 		WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
 	p.As(p.Demo.Tokens.Owner).JSON(t, http.MethodPost, main, `{`).
 		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
-}
-
-// Responses must not be cached.
-func TestErrors_ResponsesAreNotCached(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
-	for who, api := range callers(p) {
-		for _, path := range []string{
-			programmes, harness.ClientsPath(p.Demo.Workspaces.Main), "/v1/nothing", "/v1/account/nothing",
-		} {
-			if got := api.Get(t, path).Header.Get("Cache-Control"); got != "no-store" {
-				t.Errorf("%s, %s: Cache-Control is %q", who, path, got)
-			}
-		}
-	}
 }
 
 // wantsGateway checks for {"message":…} (spec 7.1, errors of the Account authorizer).

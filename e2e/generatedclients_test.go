@@ -26,8 +26,7 @@ const librariesPage = "../deploy/docs/libraries.md"
 // pageBlock returns a block of the page.
 func pageBlock(t *testing.T, name string) string {
 	t.Helper()
-	page, err := os.ReadFile(librariesPage)
-	must(t, err)
+	page := fileContent(t, librariesPage)
 	_, block, found := strings.Cut(string(page), " run="+name+"\n")
 	if block, _, _ = strings.Cut(block, "```"); !found {
 		t.Fatalf("the page has no block %s", name)
@@ -63,14 +62,12 @@ func generate(t *testing.T, p *harness.Product, block string) (dir string) {
 // F84: the page lists what the tests run, and the messages that name it are explained there.
 func TestLibraries_PageHasWhatTestsRun(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(librariesPage)
-	must(t, err)
+	page := fileContent(t, librariesPage)
 	var tests strings.Builder
 	files, err := filepath.Glob("*_test.go")
 	must(t, err)
 	for _, file := range files {
-		content, err := os.ReadFile(file)
-		must(t, err)
+		content := fileContent(t, file)
 		tests.Write(content)
 	}
 	listed := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,8 +86,7 @@ func readAll(t *testing.T, pattern string) []byte {
 	must(t, err)
 	var all []byte
 	for _, name := range names {
-		content, err := os.ReadFile(name)
-		must(t, err)
+		content := fileContent(t, name)
 		all = append(all, content...)
 	}
 	return all
@@ -111,29 +109,17 @@ func misuse(t *testing.T, p *harness.Product, ws harness.TestWorkspace, owner *h
 		ws.Owner.Password,
 	} {
 		for _, api := range []harness.API{
-			p.In(ws.Workspace, secret),
-			p.As(secret),
-			p.API().With("Authorization", secret),
-			p.API().With("X-Tenant-Id", secret),
-			p.API().With("X-Request-Id", secret),
-			p.API().With("Authorization", harness.Basic(secret, secret)),
-			p.API().With("Cookie", "almoner="+secret),
+			p.In(ws.Workspace, secret), p.As(secret), p.API().With("Authorization", secret),
+			p.API().With("X-Tenant-Id", secret), p.API().With("X-Request-Id", secret),
+			p.API().With("Authorization", harness.Basic(secret, secret)), p.API().With("Cookie", "almoner="+secret),
 		} {
 			api.Get(t, programmes+"?"+url.Values{"cursor": {secret}, "access_token": {secret}}.Encode())
 			api.Get(t, ws.Clients())
 			api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "", "summary": secret})
 			api.Form(t, harness.TokenPath, url.Values{"grant_type": {secret}, "client_id": {secret}, "code": {secret}})
-			api.JSON(
-				t,
-				http.MethodPost,
-				harness.TokenPath,
-				map[string]any{
-					"client_id":     app.ClientID,
-					"client_secret": secret,
-					"code":          secret,
-					"redirect_uri":  secret,
-				},
-			)
+			body := app.Body(secret)
+			body["client_secret"], body["redirect_uri"] = secret, secret
+			api.JSON(t, http.MethodPost, harness.TokenPath, body)
 			api.Form(t, harness.IntrospectPath, url.Values{"token": {secret}})
 			api.Form(t, harness.RevokePath, url.Values{"client_id": {connector.ClientID}, "token": {alterLast(secret)}})
 		}

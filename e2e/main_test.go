@@ -8,8 +8,10 @@ import (
 	"crypto/elliptic"
 	"encoding/base64"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"sync"
@@ -102,11 +104,36 @@ func enter(t *testing.T) *harness.Product {
 	return harness.NewProduct(t, shared(t), &met)
 }
 
+// fileContent returns the content of a file.
+func fileContent(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return content
+}
+
+// eachFile calls do with each file below a folder of the repository.
+func eachFile(t *testing.T, folder string, do func(path string)) {
+	t.Helper()
+	must(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			do(path)
+		}
+		return err
+	}))
+}
+
+// inParallel returns the product for a test that runs beside others.
+func inParallel(t *testing.T) *harness.Product {
+	t.Helper()
+	t.Parallel()
+	return enter(t)
+}
+
 // inWorkspace returns the product for a test that runs beside others, and a workspace that no other test uses.
 func inWorkspace(t *testing.T) (*harness.Product, harness.TestWorkspace) {
 	t.Helper()
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	return p, p.NewWorkspace(t)
 }
 

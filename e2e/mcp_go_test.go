@@ -69,31 +69,22 @@ func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 		RedirectURL:         w.connector.RedirectURI,
 		RequestRefreshToken: true,
 		AuthorizationCodeFetcher: func(
-			_ context.Context,
-			asked *auth.AuthorizationArgs,
+			_ context.Context, asked *auth.AuthorizationArgs,
 		) (*auth.AuthorizationResult, error) {
 			if w.decide == nil {
 				return nil, errDenied
 			}
 			w.consents++
 			values := w.decide(asked.URL)
-			return &auth.AuthorizationResult{
-				Code:  values.Get("code"),
-				State: values.Get("state"),
-				Iss:   values.Get("iss"),
-			}, nil
+			code, state, iss := values.Get("code"), values.Get("state"), values.Get("iss")
+			return &auth.AuthorizationResult{Code: code, State: state, Iss: iss}, nil
 		},
 		// The SDK's own source sends no resource on refresh, which the MCP specification requires of clients.
 		NewTokenSource: func(
-			_ context.Context,
-			config *oauth2.Config,
-			token *oauth2.Token,
+			_ context.Context, config *oauth2.Config, token *oauth2.Token,
 		) (oauth2.TokenSource, error) {
-			w.source = &expiringSource{
-				config: config,
-				ctx:    withResource(context.Background(), w.connector),
-				token:  token,
-			}
+			ctx := withResource(context.Background(), w.connector)
+			w.source = &expiringSource{config: config, ctx: ctx, token: token}
 			return w.source, nil
 		},
 	}
@@ -133,13 +124,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 		browser.See("#landed")
 		return landing.wait(t)
 	}
-	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
-		Connect(t.Context(), &sdk.StreamableClientTransport{
-			Endpoint:     p.BaseURL + "/mcp",
-			OAuthHandler: w.handler(p.BaseURL),
-		}, nil)
-	mustRedacted(t, err)
-	defer func() { _ = session.Close() }()
+	session := w.connect(p)
 	w.callEveryTool(session, ws)
 
 	w.source.expire()
@@ -159,16 +144,24 @@ func TestMCP_GoSDKClient(t *testing.T) {
 	// The token is revoked, and the user is away.
 	w.decide = nil
 	ended := w.source.token
-	p.API().
-		Form(t, "/v1/account/oauth/revoke", url.Values{
-			"client_id": {connector.ClientID},
-			"token":     {ended.RefreshToken},
-		}).
-		Wants(t, http.StatusOK)
+	connector.Revoke(t, ended.RefreshToken).Wants(t, http.StatusOK)
 	if _, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); !errors.Is(err, errDenied) {
 		t.Errorf("after revocation: %v", err)
 	}
 	wantsChallenge(t, p, rpc(t, mcp(p, ended.AccessToken), "tools/list", nil), `error="invalid_token"`)
+}
+
+// connect returns a session of the client with the MCP endpoint.
+func (w *sdkUser) connect(p *harness.Product) *sdk.ClientSession {
+	w.t.Helper()
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
+		Connect(w.t.Context(), &sdk.StreamableClientTransport{
+			Endpoint:     p.BaseURL + "/mcp",
+			OAuthHandler: w.handler(p.BaseURL),
+		}, nil)
+	mustRedacted(w.t, err)
+	w.t.Cleanup(func() { _ = session.Close() })
+	return session
 }
 
 // callEveryTool calls every tool.
@@ -228,8 +221,7 @@ func (w *sdkUser) callEveryTool(session *sdk.ClientSession, ws harness.TestWorks
 }
 
 func TestMCP_OAuth2Library(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	connector := p.ConnectorOf(p.Demo.Clients.MCP)
 	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
 	verifier := oauth2.GenerateVerifier()

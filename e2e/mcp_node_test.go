@@ -36,8 +36,7 @@ func installed(t *testing.T) string {
 		t.Skipf("Node 18 or newer is needed, and this is %d", major)
 	}
 	dir := t.TempDir()
-	content, err := os.ReadFile(filepath.Join("mcpclient", "flow.mjs"))
-	must(t, err)
+	content := fileContent(t, filepath.Join("mcpclient", "flow.mjs"))
 	must(t, os.WriteFile(filepath.Join(dir, "flow.mjs"), content, 0o600))
 	must(t, os.Symlink(filepath.Join(packagesOf(t, "mcpclient"), "node_modules"), filepath.Join(dir, "node_modules")))
 	return dir

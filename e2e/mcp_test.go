@@ -79,8 +79,7 @@ func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, cod
 }
 
 func TestMCP_FirstCallIsChallenged(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	for _, api := range []harness.API{p.API(), mcp(p, "").With("Origin", "https://claude.ai")} {
 		wantsChallenge(t, p, rpc(t, api, "initialize", initialize), "")
 		wantsChallenge(t, p, rpc(t, api, "tools/list", nil), "")
@@ -131,8 +130,7 @@ func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
 
 // Nothing is stored between requests, so any process can serve any of them.
 func TestMCP_HasNoSession(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	api := mcp(p, p.Demo.Tokens.Owner)
 	rpc(t, api, "initialize", initialize).Wants(t, http.StatusOK).WantsHeader(t, "Mcp-Session-Id", "").
 		WantsHeader(t, "Cache-Control", "no-store")
@@ -141,8 +139,7 @@ func TestMCP_HasNoSession(t *testing.T) {
 
 // "nothing on these paths redirects", and pages may read them with the headers that MCP clients add.
 func TestMCP_DiscoveryAllowsCORSWithoutRedirect(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	page := p.API().With("Origin", "https://inspector.example")
 	for _, path := range []string{
 		"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",

@@ -38,8 +38,7 @@ func texts(value any) []string {
 
 // What the deployment's addresses are, TestMetadata_ChallengeLeadsToConsentPage uses.
 func TestMetadata_AuthorizationServer(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	document := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
 	for name, want := range map[string][]string{
 		"response_types_supported":         {"code"},
@@ -55,8 +54,7 @@ func TestMetadata_AuthorizationServer(t *testing.T) {
 
 // A client that knows only the API's URL reaches the consent page from the first 401.
 func TestMetadata_ChallengeLeadsToConsentPage(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	challenge := p.API().Get(t, programmes).Header.Get("WWW-Authenticate")
 	_, rest, found := strings.Cut(challenge, `resource_metadata="`)
 	address, _, closed := strings.Cut(rest, `"`)
@@ -84,8 +82,7 @@ func TestMetadata_ChallengeLeadsToConsentPage(t *testing.T) {
 
 // Paths that clients try when discovery fails (contract, section 1).
 func TestMetadata_GuessedPaths(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	query := url.Values{"client_id": {"x y"}, "state": {`a+b&"c"`}}.Encode() + "&odd=%zz&&="
 	answer := p.API().Get(t, "/authorize?"+query).Wants(t, http.StatusFound)
 	if answer.Header.Get("Location") != p.AppURL+"/oauth/authorize?"+query {
@@ -100,8 +97,7 @@ func TestMetadata_GuessedPaths(t *testing.T) {
 
 // "the public keys (at /.well-known/jwks.json of base_url too)"
 func TestMetadata_KeysAreAtWellKnownPathToo(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	keys := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 	same := p.API().Get(t, "/.well-known/jwks.json").Wants(t, http.StatusOK)
 	if string(keys.Body) != string(same.Body) || same.Header.Get("Access-Control-Allow-Origin") != "*" {
@@ -280,13 +276,7 @@ func goSDKConnects(t *testing.T, p *harness.Product, site *harness.MetadataHost)
 	w.decide = func(address string) url.Values {
 		return person.Arrive(t, address).Choose(t, p.Demo.Workspaces.Main).Press(t, "approve").Callback(t).Values
 	}
-	session, err := sdk.NewClient(&sdk.Implementation{Name: "e2e", Version: "1"}, nil).
-		Connect(t.Context(), &sdk.StreamableClientTransport{
-			Endpoint:     p.BaseURL + "/mcp",
-			OAuthHandler: w.handler(p.BaseURL),
-		}, nil)
-	mustRedacted(t, err)
-	defer func() { _ = session.Close() }()
+	session := w.connect(p)
 	for range 2 {
 		result, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"})
 		mustRedacted(t, err)

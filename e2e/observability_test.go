@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -251,8 +250,7 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 	names := scrape(harness.Metrics(t, shared(t))).Names()
 	ours := regexp.MustCompile(`\b(?:almoner|pgxpool|redis_pool)_[a-z_]+`)
 	for _, name := range []string{"alerts.yaml", "alerts_test.yaml", "dashboard.json"} {
-		content, err := os.ReadFile(filepath.Join("..", "deploy", "observability", name))
-		must(t, err)
+		content := fileContent(t, filepath.Join("..", "deploy", "observability", name))
 		found := ours.FindAllString(string(content), -1)
 		if len(found) == 0 {
 			t.Errorf("%s names no metric", name)
@@ -263,8 +261,7 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 			}
 		}
 	}
-	content, err := os.ReadFile(filepath.Join("..", "deploy", "docs", "observability.md"))
-	must(t, err)
+	content := fileContent(t, filepath.Join("..", "deploy", "docs", "observability.md"))
 	section := string(content)
 	written := map[string]bool{}
 	for _, metric := range ours.FindAllString(section, -1) {
@@ -279,8 +276,7 @@ func TestMetrics_MatchDocuments(t *testing.T) {
 		}
 	}
 	// Each alert has a runbook.
-	alerts, err := os.ReadFile(filepath.Join("..", "deploy", "observability", "alerts.yaml"))
-	must(t, err)
+	alerts := fileContent(t, filepath.Join("..", "deploy", "observability", "alerts.yaml"))
 	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
 		if !strings.Contains(section, "\n### "+alert[1]+"\n") ||
 			!strings.Contains(string(alerts),

@@ -25,8 +25,7 @@ func lint(t *testing.T, program string, files map[string]string, arguments ...st
 	document := enter(t).API().Get(t, "/v1/openapi.json")
 	must(t, os.WriteFile(filepath.Join(dir, "openapi.json"), document.Body, 0o600))
 	for from, to := range files {
-		content, err := os.ReadFile(filepath.Join(lintFolder, from))
-		must(t, err)
+		content := fileContent(t, filepath.Join(lintFolder, from))
 		must(t, os.WriteFile(filepath.Join(dir, to), content, 0o600))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), lintWithin)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,8 +25,7 @@ func pages(t *testing.T) []byte {
 	t.Helper()
 	var all []byte
 	for _, name := range []string{"../README.md", "../authserver/README.md"} {
-		page, err := os.ReadFile(name)
-		must(t, err)
+		page := fileContent(t, name)
 		all = append(all, page...)
 	}
 	return all
@@ -96,10 +94,8 @@ func TestREADME_LinesWorkWhenPasted(t *testing.T) {
 // The Go block of the README is the program that the page runs.
 func TestREADME_GoBlockIsInExample(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
-	must(t, err)
-	program, err := os.ReadFile("../shared/client/examples/list/main.go")
-	must(t, err)
+	readme := fileContent(t, "../README.md")
+	program := fileContent(t, "../shared/client/examples/list/main.go")
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
 	if block == nil {
 		t.Fatal("no Go block")
@@ -138,8 +134,7 @@ func TestPages_LinksHaveTargets(t *testing.T) {
 	t.Parallel()
 	found := 0
 	for _, page := range markdown(t) {
-		content, err := os.ReadFile(filepath.Join("..", page))
-		must(t, err)
+		content := fileContent(t, filepath.Join("..", page))
 		for _, match := range link.FindAllSubmatch(fence.ReplaceAll(content, nil), -1) {
 			found++
 			target := filepath.Join("..", page)
@@ -152,8 +147,7 @@ func TestPages_LinksHaveTargets(t *testing.T) {
 				continue
 			}
 			if anchor := string(match[2]); anchor != "" && !info.IsDir() && strings.HasSuffix(target, ".md") {
-				text, err := os.ReadFile(target)
-				must(t, err)
+				text := fileContent(t, target)
 				if !slices.Contains(headings(text), anchor) {
 					t.Errorf("%s: %s has no heading #%s", page, target, anchor)
 				}
@@ -178,14 +172,12 @@ func headings(page []byte) []string {
 // deploy/README.md links to each page about running Almoner, and each page has at most 150 lines.
 func TestDeployPages_AreShortAndLinked(t *testing.T) {
 	t.Parallel()
-	overview, err := os.ReadFile("../deploy/README.md")
-	must(t, err)
+	overview := fileContent(t, "../deploy/README.md")
 	pages, err := filepath.Glob("../deploy/docs/*.md")
 	must(t, err)
 	pages = append(pages, "../deploy/README.md", "../deploy/UPGRADING.md")
 	for _, page := range pages {
-		content, err := os.ReadFile(page)
-		must(t, err)
+		content := fileContent(t, page)
 		if lines := bytes.Count(content, []byte("\n")); lines > 150 {
 			t.Errorf("%s has %d lines, want at most 150", page, lines)
 		}
@@ -300,8 +292,7 @@ func TestSettings_CheckConfig(t *testing.T) {
 // Every test that SPEC.md names exists, and every sentence has a test.
 func TestSpec_EverySentenceNamesTest(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("SPEC.md")
-	must(t, err)
+	content := fileContent(t, "SPEC.md")
 	exists := testsOfTheRepository(t)
 	rows := 0
 	for line := range strings.Lines(string(content)) {
@@ -343,16 +334,13 @@ func testsOfTheRepository(t *testing.T) map[string]bool {
 	t.Helper()
 	exists, declaration := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	for _, folder := range folders() {
-		must(t, filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(name, "_test.go") {
-				return err
+		eachFile(t, folder, func(name string) {
+			if strings.HasSuffix(name, "_test.go") {
+				for _, found := range declaration.FindAllSubmatch(fileContent(t, name), -1) {
+					exists[filepath.Base(filepath.Dir(name))+"."+string(found[1])] = true
+				}
 			}
-			content, err := os.ReadFile(name)
-			for _, found := range declaration.FindAllStringSubmatch(string(content), -1) {
-				exists[filepath.Base(filepath.Dir(name))+"."+found[1]] = true
-			}
-			return err
-		}))
+		})
 	}
 	return exists
 }

@@ -4,9 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -105,20 +103,14 @@ func TestSQL_IsAcceptedByDistributedPostgres(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, service := range distributable {
-		folder := filepath.Join("..", service, "internal")
-		must(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		eachFile(t, service+"/internal", func(path string) {
 			switch {
-			case err != nil || strings.HasSuffix(path, "_test.go"):
-				return err
 			case filepath.Base(filepath.Dir(path)) == "migrations":
-				source, err := os.ReadFile(path)
-				must(t, err)
-				checkMigration(t, path, string(source))
-			case strings.HasSuffix(path, ".go"):
+				checkMigration(t, path, string(fileContent(t, path)))
+			case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
 				seen += checkStrings(t, path)
 			}
-			return nil
-		}))
+		})
 	}
 	if seen < 200 {
 		t.Errorf("%d statements were found, which is too few", seen)
@@ -294,8 +286,7 @@ func unboundedIn(t *testing.T, path string) (names []string, statements int) {
 // and that the table has no other rows.
 func TestSQL_WorkThatGrowsHasABound(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("SQL_BOUNDS.md")
-	must(t, err)
+	content := fileContent(t, "SQL_BOUNDS.md")
 	row := regexp.MustCompile("(?m)^\\| `([a-z]+/[a-z_]+\\.go)` ([^|]+) \\| ([^|]+) \\|$")
 	bounds := map[string]string{}
 	for _, found := range row.FindAllStringSubmatch(string(content), -1) {
@@ -306,13 +297,10 @@ func TestSQL_WorkThatGrowsHasABound(t *testing.T) {
 	statements := 0
 	seen := map[string]bool{}
 	for _, service := range []string{"authserver", "resourceapi"} {
-		folder := filepath.Join("..", service, "internal", "store", "postgres")
-		must(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-			if entry.IsDir() && entry.Name() == "postgrestest" {
-				return filepath.SkipDir
-			}
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
+		eachFile(t, service+"/internal/store/postgres", func(path string) {
+			if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+				strings.Contains(path, "/postgrestest/") {
+				return
 			}
 			names, here := unboundedIn(t, path)
 			statements += here
@@ -324,8 +312,7 @@ func TestSQL_WorkThatGrowsHasABound(t *testing.T) {
 						"SQL_BOUNDS.md what bounds it", key)
 				}
 			}
-			return nil
-		}))
+		})
 	}
 	for _, key := range slices.Sorted(maps.Keys(bounds)) {
 		if !seen[key] {

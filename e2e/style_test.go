@@ -7,8 +7,6 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -32,26 +30,21 @@ func TestStyle_FilesAreFormattedWithLinesOfAtMost120Columns(t *testing.T) {
 	t.Parallel()
 	count := 0
 	for _, folder := range folders() {
-		err := filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
-			if err != nil || filepath.Ext(name) != ".go" {
-				return err
+		eachFile(t, folder, func(name string) {
+			if filepath.Ext(name) == ".go" {
+				count++
+				checkLayout(t, name)
 			}
-			count++
-			return checkLayout(t, name)
 		})
-		must(t, err)
 	}
 	if count < 500 {
 		t.Errorf("only %d Go files were found", count)
 	}
 }
 
-func checkLayout(t *testing.T, name string) error {
+func checkLayout(t *testing.T, name string) {
 	t.Helper()
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
+	content := fileContent(t, name)
 	if formatted, err := format.Source(content); err != nil || !bytes.Equal(formatted, content) {
 		t.Errorf("%s is not formatted as gofmt does: %v", name, err)
 	}
@@ -64,7 +57,7 @@ func checkLayout(t *testing.T, name string) error {
 			t.Errorf("%s:%d has %d columns, want at most %d", name, number, columns, maxColumns)
 		}
 	}
-	return lines.Err()
+	must(t, lines.Err())
 }
 
 // strange matches words that texts for users and clients must not contain.
@@ -79,9 +72,9 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 		"shared/server/inflight", "shared/contract/openapi", "shared/contract/perm", "shared/rest",
 		"shared/contract/spelling", "shared/net/web", "deploy/local",
 	} {
-		err := filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
-			if err != nil || strings.HasSuffix(name, "_test.go") {
-				return err
+		eachFile(t, folder, func(name string) {
+			if strings.HasSuffix(name, "_test.go") {
+				return
 			}
 			for _, text := range textsOf(t, name) {
 				count++
@@ -89,9 +82,7 @@ func TestStyle_TextsHaveNoStrangeWords(t *testing.T) {
 					t.Errorf("%s: %q in %.200s", name, found, text)
 				}
 			}
-			return nil
 		})
-		must(t, err)
 	}
 	if count < 500 {
 		t.Errorf("only %d texts were found", count)
@@ -103,8 +94,7 @@ func textsOf(t *testing.T, name string) (found []string) {
 	t.Helper()
 	switch filepath.Ext(name) {
 	case ".html", ".js", ".json", ".txt":
-		content, err := os.ReadFile(name)
-		must(t, err)
+		content := fileContent(t, name)
 		return []string{string(content)}
 	case ".go":
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
@@ -159,8 +149,7 @@ func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
 		"../authserver/internal/endpoint/ui/static/site.css", "../resourceapi/internal/endpoint/apidoc/assets/page.css",
 		"../resourceapi/internal/endpoint/publicforms/assets/embed.css",
 	} {
-		content, err := os.ReadFile(sheet)
-		must(t, err)
+		content := fileContent(t, sheet)
 		for _, fault := range faultsOf(string(content)) {
 			t.Errorf("%s: %s", sheet, fault)
 		}
@@ -181,8 +170,7 @@ func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
 		t.Fatalf("%d templates and %d pages", len(pages), len(assets))
 	}
 	for _, page := range append(pages, assets...) {
-		content, err := os.ReadFile(page)
-		must(t, err)
+		content := fileContent(t, page)
 		if strings.Contains(string(content), ` style="`) {
 			t.Errorf("%s has styles of its own", page)
 		}
@@ -197,16 +185,13 @@ func sizeOf(t *testing.T, folder string) size {
 	t.Helper()
 	var total size
 	packages := map[string]bool{}
-	must(t, filepath.WalkDir(filepath.Join("..", folder), func(name string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return err
+	eachFile(t, folder, func(name string) {
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			total.lines += bytes.Count(fileContent(t, name), []byte("\n"))
+			total.files++
+			packages[filepath.Dir(name)] = true
 		}
-		content, err := os.ReadFile(name)
-		total.lines += bytes.Count(content, []byte("\n"))
-		total.files++
-		packages[filepath.Dir(name)] = true
-		return err
-	}))
+	})
 	total.packages = len(packages)
 	return total
 }
@@ -214,8 +199,7 @@ func sizeOf(t *testing.T, folder string) size {
 // A change that adds code takes as much away, unless it adds a capability: then it raises the budget.
 func TestBudget_PartsAreWithinIt(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../.github/CONTRIBUTING.md")
-	must(t, err)
+	page := fileContent(t, "../.github/CONTRIBUTING.md")
 	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([\\d,]+) \\| (\\d+) \\| (\\d+) \\|$")
 	number := func(text string) int {
 		n, err := strconv.Atoi(strings.ReplaceAll(text, ",", ""))

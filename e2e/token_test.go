@@ -18,8 +18,7 @@ import (
 // Spec 3 and 5, contract sections 2 and 6: where each kind of credential is accepted and where it is not.
 
 func TestCredentials_AllKindsListProgrammes(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	owner := p.Person(t, p.Demo.Users.Owner)
 	for name, token := range map[string]string{
 		"personal access token": p.Demo.Tokens.Reader,
@@ -35,8 +34,7 @@ func TestCredentials_AllKindsListProgrammes(t *testing.T) {
 
 // Contract, section 2: the format of credentials and the claims of an access token.
 func TestCredentials_HaveContractFormat(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	app, owner := p.DemoConfidential(), p.Person(t, p.Demo.Users.Owner)
 	attempt := p.DemoConnector().Begin()
 	code := attempt.Code(t, owner)
@@ -145,8 +143,7 @@ func mustRedacted(t *testing.T, err error) {
 }
 
 func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	attempt := p.DemoConnector().Begin()
 	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
 	p.API().Form(t, "/token", change(attempt.CodeForm(code), "code", "x")).
@@ -163,8 +160,7 @@ var connectorKeys = []string{
 }
 
 func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	connector, owner := p.DemoConnector(), p.Person(t, p.Demo.Users.Owner)
 	attempt := connector.Begin()
 	first := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner)))
