@@ -43,10 +43,12 @@ API=https://api.example.org WORKSPACE=1
 `
 
 // recorder notes each call in the folder $CALLS, as program.number, and the calls after a failure in the file "after".
-// The call $FAILS fails.
+// The call $FAILS fails. It starts no further program: there are thousands of calls.
 const recorder = `#!/bin/sh
 name=${0##*/} number=1
-until /bin/mkdir "$CALLS/$name.$number" 2>/dev/null; do number=$((number+1)); done
+set -C # a call that takes the same number at the same time does not get it
+until { true >"$CALLS/$name.$number"; } 2>/dev/null; do number=$((number+1)); done
+set +C
 [ -e "$CALLS/failed" ] && printf '%s\n' "$name $*" >>"$CALLS/after"
 if [ "$name.$number" = "$FAILS" ]; then
   [ -p /dev/stdin ] && /bin/cat >/dev/null # the programs before it in a pipe have been called
@@ -66,6 +68,7 @@ func TestDeployPages_NothingFollowsAFailure(t *testing.T) {
 		must(t, err)
 		pages = append(pages, found...)
 	}
+	bin := writePrograms(t)
 	var tried atomic.Int64
 	t.Run("page", func(t *testing.T) {
 		for _, page := range pages {
@@ -78,7 +81,7 @@ func TestDeployPages_NothingFollowsAFailure(t *testing.T) {
 				must(t, err)
 				for _, fenced := range shellFence.FindAllSubmatch(content, -1) {
 					for _, lines := range pasted(string(fenced[1]), string(fenced[3])) {
-						tried.Add(tryWithFailures(t, lines))
+						tried.Add(tryWithFailures(t, bin, lines))
 					}
 				}
 			})
@@ -98,9 +101,9 @@ func pasted(kind, text string) []string {
 }
 
 // tryWithFailures runs lines with each of their calls failing in turn, and returns how many there were.
-func tryWithFailures(t *testing.T, lines string) int64 {
+func tryWithFailures(t *testing.T, bin, lines string) int64 {
 	t.Helper()
-	_, complaint, calls, _ := runRecorded(t, t.TempDir(), lines, "")
+	_, complaint, calls, _ := runRecorded(t, bin, t.TempDir(), lines, "")
 	if strings.Contains(complaint, "not found") {
 		t.Errorf("%s\n%s", complaint, lines)
 	}
@@ -109,7 +112,7 @@ func tryWithFailures(t *testing.T, lines string) int64 {
 			continue // the commit is only a label; the next command waits for the receiver in the background
 		}
 		dir := t.TempDir()
-		out, complaint, _, after := runRecorded(t, dir, lines, call)
+		out, complaint, _, after := runRecorded(t, bin, dir, lines, call)
 		what := "while " + call + " fails:"
 		if after != "" {
 			t.Errorf("%s %s runs afterwards, in\n%s", what, after, lines)
@@ -121,7 +124,7 @@ func tryWithFailures(t *testing.T, lines string) int64 {
 		if !strings.Contains(lines, "echo Complete.") && len(secrets) == 0 {
 			continue
 		}
-		out, complaint, _, _ = runRecorded(t, dir, lines, "")
+		out, complaint, _, _ = runRecorded(t, bin, dir, lines, "")
 		if strings.Contains(lines, "echo Complete.") && !strings.HasSuffix(out, "Complete.\n") {
 			t.Errorf("%s run again, it prints %q and complains %q", what, out, complaint)
 		}
@@ -152,11 +155,11 @@ func secretsIn(t *testing.T, dir string) map[string]string {
 
 // runRecorded runs lines in the folder of a release, with the folders of the system inside dir, and returns what they
 // print and call, and what they call after the call that fails.
-func runRecorded(t *testing.T, dir, lines, fails string) (out, complaint string, calls []string, after string) {
+func runRecorded(t *testing.T, bin, dir, lines, fails string) (out, complaint string, calls []string, after string) {
 	t.Helper()
 	release := filepath.Join(dir, "release")
 	if _, err := os.Stat(release); err != nil {
-		writeRelease(t, dir, release)
+		writeRelease(t, bin, dir, release)
 	}
 	record := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Long)
@@ -168,7 +171,7 @@ func runRecorded(t *testing.T, dir, lines, fails string) (out, complaint string,
 	command := exec.CommandContext(ctx, "bash", "-c", variables+lines)
 	command.Dir = release
 	command.Env = []string{
-		"PATH=" + filepath.Join(dir, "bin"), "HOME=" + dir, "LANG=C.UTF-8", "CALLS=" + record, "FAILS=" + fails,
+		"PATH=" + bin, "HOME=" + dir, "LANG=C.UTF-8", "CALLS=" + record, "FAILS=" + fails,
 		"API_HOST=api.example.org", "APP_HOST=app.example.org", "TLS=internal", "VERSION=0.1.0",
 	}
 	var printed, complained strings.Builder
@@ -180,7 +183,7 @@ func runRecorded(t *testing.T, dir, lines, fails string) (out, complaint string,
 	entries, err := os.ReadDir(record)
 	must(t, err)
 	for _, entry := range entries {
-		if entry.IsDir() {
+		if strings.Contains(entry.Name(), ".") {
 			calls = append(calls, entry.Name())
 		}
 	}
@@ -193,43 +196,53 @@ func runRecorded(t *testing.T, dir, lines, fails string) (out, complaint string,
 	return printed.String(), complained.String(), calls, after
 }
 
-// writeRelease writes the files that the pages expect, and a program that records its calls for each that they call.
-func writeRelease(t *testing.T, dir, release string) {
+// writeRelease writes the files that the pages expect.
+func writeRelease(t *testing.T, bin, dir, release string) {
 	t.Helper()
-	bin := filepath.Join(dir, "bin")
 	for _, folder := range []string{
-		"bin", "release", "etc/systemd/system", "etc/caddy", "etc/nginx", "etc/almoner/secrets", "usr/local/bin",
-		"usr/share", "release/.almoner/bin",
+		"release", "etc/systemd/system", "etc/caddy", "etc/nginx", "etc/almoner/secrets", "usr/local/bin", "usr/share",
+		"release/.almoner/bin",
 	} {
 		must(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 	}
 	deploy, err := filepath.Abs("../../deploy")
 	must(t, err)
-	must(t, os.Symlink(deploy, filepath.Join(release, "deploy")))
-	must(t, os.Symlink(deploy, filepath.Join(release, "almoner-0.1.0")))
-	for _, folder := range []string{"compose", "gateway", "kubernetes", "runbooks", "systemd"} {
-		must(t, os.Symlink(filepath.Join(deploy, folder), filepath.Join(release, folder)))
+	links := map[string]string{
+		"deploy": deploy, "almoner-0.1.0": deploy, ".almoner/bin/authserver": filepath.Join(bin, "authserver"),
 	}
+	for _, folder := range []string{"compose", "gateway", "kubernetes", "runbooks", "systemd"} {
+		links[folder] = filepath.Join(deploy, folder)
+	}
+	for name, target := range links {
+		must(t, os.Symlink(target, filepath.Join(release, name)))
+	}
+	files := map[string]string{"release/.almoner/demo.json": "value\n"}
 	for _, name := range []string{"authserver-0.1.0-linux-amd64", "resourceapi-0.1.0-linux-amd64", "redis-password"} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o600))
-		must(t, os.WriteFile(filepath.Join(release, name), []byte("content"), 0o600))
+		files[name], files["release/"+name] = "content", "content"
 	}
 	for _, unit := range []string{"authserver.service", "resourceapi.service"} { // of an older installation
-		must(t, os.WriteFile(filepath.Join(dir, "etc/systemd/system", unit), nil, 0o600))
+		files["etc/systemd/system/"+unit] = ""
 	}
-	scripts := map[string]string{}
+	for name, content := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+}
+
+// writePrograms writes a program for each that the pages call, which records its calls, and returns their folder.
+func writePrograms(t *testing.T) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	scripts := map[string]string{"redis-cli": "while read -r command; do echo OK; done"}
 	for name, answer := range fakes {
-		scripts[name] = recorder + "echo '" + answer + "'\n"
+		scripts[name] = "echo '" + answer + "'"
 	}
-	scripts["redis-cli"] = recorder + "while read -r command; do echo OK; done\n"
 	for _, name := range append([]string{"install", "mkdir", "cp", "mv", "rm"}, filters...) {
 		path, err := exec.LookPath(name)
 		must(t, err)
-		scripts[name] = recorder + "exec " + path + ` "$@"` + "\n"
+		scripts[name] = "exec " + path + ` "$@"`
 	}
-	must(t, os.WriteFile(filepath.Join(release, ".almoner", "demo.json"), []byte("value\n"), 0o600))
-	must(t, os.Symlink(filepath.Join(bin, "authserver"), filepath.Join(release, ".almoner", "bin", "authserver")))
-	for name, script := range scripts {
-		must(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755))
+	for name, lines := range scripts {
+		must(t, os.WriteFile(filepath.Join(bin, name), []byte(recorder+lines+"\n"), 0o755))
 	}
+	return bin
 }

@@ -23,10 +23,10 @@ const (
 	failsLater  = `"$REAL" "$@"; echo "the connection was lost" >&2; exit 1`
 	cutsOff     = `"$REAL" "$@" || exit
 for one; do case $one in --file=*) truncate -s -200 "${one#--file=}" ;; esac; done`
-	damages = `truncate -s 0 "$MADE/global/pg_control"`
-	// copies makes a base backup quickly: it copies the one that is there to $MADE.
+	damages = `rm "$MADE/global/pg_control"; : >"$MADE/global/pg_control"`
+	// copies makes a base backup quickly: it links the files of the one that is there in $MADE.
 	copies = `for one; do case $one in --pgdata=*) MADE=${one#--pgdata=} ;; esac; done
-cp -a "${MADE%.part}" "$MADE" || exit
+cp -al "${MADE%.part}" "$MADE" || exit
 `
 )
 
@@ -57,7 +57,8 @@ func (o *operator) program(name string) string {
 	return ""
 }
 
-// contents returns the size, the time and the inode of each file of a folder, without the archive of the WAL.
+// contents returns the inode of each file and folder of a folder, and the size and the time of the files, without the
+// archive of the WAL.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -69,11 +70,13 @@ func contents(t *testing.T, dir string) string {
 			return filepath.SkipDir
 		}
 		info, err := entry.Info()
-		if err == nil && entry.Type().IsRegular() {
-			// A copy has the same size and time.
-			_, err = fmt.Fprintln(&all, path, info.Size(), info.ModTime(), info.Sys().(*syscall.Stat_t).Ino)
+		must(t, err)
+		fmt.Fprint(&all, path, " ", info.Sys().(*syscall.Stat_t).Ino) // a copy has the same size and time
+		if entry.Type().IsRegular() {
+			fmt.Fprint(&all, " ", info.Size(), " ", info.ModTime())
 		}
-		return err
+		all.WriteString("\n")
+		return nil
 	}))
 	return all.String()
 }

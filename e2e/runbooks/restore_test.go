@@ -146,11 +146,8 @@ func TestRestore_DumpOnNewServer(t *testing.T) {
 	must(t, err)
 	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
 	var strangers bool // pg_monitor has only the privileges of PUBLIC
-	must(
-		t,
-		db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").
-			Scan(&strangers),
-	)
+	must(t, db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").
+		Scan(&strangers))
 	if strangers {
 		t.Error("every login may connect to the restored database")
 	}
