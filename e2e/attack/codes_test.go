@@ -21,24 +21,19 @@ func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 	ws, evil := p.NewWorkspace(t), p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	sibling := ws.Connector(t, harness.ReadProgrammes)
-	theirs := evil.Connector(t, harness.ReadProgrammes)
-	theirApp := evil.Confidential(t, "", harness.ReadProgrammes)
-	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
+	others := map[string]harness.Connector{
+		"a sibling":            ws.Connector(t, harness.ReadProgrammes),
+		"another workspace's":  evil.Connector(t, harness.ReadProgrammes),
+		"the other resource's": ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes),
+	}
 
 	victim, attacker := connector.Begin(), connector.Begin()
 	code := victim.Code(t, owner)
-	for name, other := range map[string]harness.Connector{
-		"a sibling":            sibling,
-		"another workspace's":  theirs,
-		"the other resource's": mcp,
-	} {
-		form := victim.CodeForm(code)
-		form.Set("client_id", other.ClientID)
-		form.Set("resource", other.Resource)
+	for name, other := range others {
+		form := copied(copied(victim.CodeForm(code), "client_id", other.ClientID), "resource", other.Resource)
 		gets(t, connector.Post(t, form), name+" client exchanged the code", http.StatusBadRequest)
 	}
-	for _, other := range []harness.ConfidentialApp{app, theirApp} {
+	for _, other := range []harness.ConfidentialApp{app, evil.Confidential(t, "", harness.ReadProgrammes)} {
 		other.Exchange(t, other.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	}
 	// Code injection: the victim's code in the attacker's attempt, with the attacker's verifier.
@@ -46,11 +41,7 @@ func TestCode_IsBoundToClientAndAttempt(t *testing.T) {
 		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 	tokens := victim.Post(t, victim.CodeForm(code)).Tokens(t)
 
-	for name, other := range map[string]harness.Connector{
-		"a sibling":            sibling,
-		"another workspace's":  theirs,
-		"the other resource's": mcp,
-	} {
+	for name, other := range others {
 		gets(t, other.Refresh(t, tokens.RefreshToken), name+" client refreshed", http.StatusBadRequest)
 		other.Revoke(t, tokens.RefreshToken).Wants(t, http.StatusOK)
 	}
@@ -251,12 +242,7 @@ func TestSession_ChosenCookieIsReplaced(t *testing.T) {
 	p := newProduct(t)
 	user := p.Database.User(t)
 	for _, chosen := range []string{
-		"",
-		"x",
-		rand.Text() + rand.Text(),
-		strings.Repeat("A", 43),
-		"../../etc/passwd",
-		"' or 1=1 --",
+		"", "x", rand.Text() + rand.Text(), strings.Repeat("A", 43), "../../etc/passwd", "' or 1=1 --",
 	} {
 		victim := p.Person(t, user)
 		victim.Header = http.Header{"Cookie": {"almoner=" + url.QueryEscape(chosen)}}

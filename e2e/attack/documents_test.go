@@ -1,9 +1,6 @@
 package attack
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -19,19 +16,14 @@ import (
 
 // Metadata clients are not registered here: their documents and their addresses are untrusted input.
 
-// documented is a deployment that accepts the clients of one website.
+// documented is the product, and the website whose clients it accepts.
 type documented struct {
 	*harness.Product
 	site *harness.MetadataHost
 }
 
 func TestMetadataClients_WithstandAttacks(t *testing.T) {
-	t.Parallel()
-	site := harness.NewMetadataHost(t)
-	d := documented{
-		harness.NewProduct(t, harness.Private(t, harness.Options{Settings: site.Settings("claude")}), &seen),
-		site,
-	}
+	d := documented{newProduct(t), website()}
 	t.Run("redirects", d.redirects)
 	t.Run("tickets", d.tickets)
 	t.Run("names", d.names)
@@ -97,8 +89,7 @@ func (d documented) tickets(t *testing.T) {
 		"another sign-in's choice": d.Person(t, d.Demo.Users.Owner).SignedIn(t).
 			Submit(t, choose(first, d.Demo.Workspaces.Main.ID)),
 		"a workspace of others": d.Person(t, d.Demo.Users.Reader).SignedIn(t).
-			Open(t, d.AuthorizeURL(client.Begin().Query)).
-			Choose(t, d.Demo.Workspaces.Empty),
+			Open(t, d.AuthorizeURL(client.Begin().Query)).Choose(t, d.Demo.Workspaces.Empty),
 		"no such workspace": owner.Submit(t, choose(first, uuid.NewString())),
 	} {
 		if answer.Status != http.StatusForbidden || answer.Header.Get("Location") != "" {
@@ -122,28 +113,13 @@ func (d documented) names(t *testing.T) {
 	owner := d.Person(t, d.Demo.Users.Owner).SignedIn(t)
 	asked := d.site.Requests()
 	for _, name := range []string{
-		strings.ToUpper(good),
-		good + "?",
-		good + "?x=1",
-		good + "#",
-		good + "/../named",
-		strings.Replace(good, "https", "http", 1),
-		strings.Replace(good, "127.0.0.1", "localhost", 1),
-		strings.Replace(good, "127.0.0.1", "127.1", 1),
-		strings.Replace(good, "https://", "https://claude.ai@", 1),
-		"https://claude.ai#@" + d.site.Name() + "/oauth/named",
-		"https://169.254.169.254/latest/meta-data",
-		"https://127.0.0.1:1/x",
-		"https://[::1]:1/x",
-		"https://0/x",
-		"https://metadata/x",
-		"file:///etc/passwd",
-		"gopher://127.0.0.1/x",
-		"https://" + d.site.Name() + ".evil.example/oauth/named",
-		"https://evil.example/?" + good,
-		good + " ",
-		good + "\x00",
-		"https://" + d.site.Name(),
+		strings.ToUpper(good), good + "?", good + "?x=1", good + "#", good + "/../named",
+		strings.Replace(good, "https", "http", 1), strings.Replace(good, "127.0.0.1", "localhost", 1),
+		strings.Replace(good, "127.0.0.1", "127.1", 1), strings.Replace(good, "https://", "https://claude.ai@", 1),
+		"https://claude.ai#@" + d.site.Name() + "/oauth/named", "https://169.254.169.254/latest/meta-data",
+		"https://127.0.0.1:1/x", "https://[::1]:1/x", "https://0/x", "https://metadata/x", "file:///etc/passwd",
+		"gopher://127.0.0.1/x", "https://" + d.site.Name() + ".evil.example/oauth/named",
+		"https://evil.example/?" + good, good + " ", good + "\x00", "https://" + d.site.Name(),
 		"https://" + d.site.Name() + "/",
 	} {
 		page := owner.Open(t,
@@ -155,17 +131,12 @@ func (d documented) names(t *testing.T) {
 	}
 	// These addresses could have a document.
 	for _, other := range []string{
-		good + "/",
-		strings.Replace(good, "/oauth/", "//oauth/", 1),
-		strings.Replace(good, "/oauth/", "/%6fauth/", 1),
+		good + "/", strings.Replace(good, "/oauth/", "//oauth/", 1), strings.Replace(good, "/oauth/", "/%6fauth/", 1),
 	} {
 		wantsNoRedirect(
 			t,
-			owner.Open(
-				t,
-				d.AuthorizeURL(
-					d.DocumentClient(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query),
-			),
+			owner.Open(t, d.AuthorizeURL(
+				d.DocumentClient(other, "http://127.0.0.1:7000/callback", d.BaseURL+"/v1").Begin().Query)),
 			other,
 		)
 	}
@@ -205,38 +176,31 @@ func (d documented) assertions(t *testing.T) {
 		}.with(name, value)
 	}
 	header := func(alg string) string { return object("alg", quoted(alg), "kid", `"k"`, "typ", `"JWT"`) }
-	good := func() string { return key.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()) }
-	hashed := func(secret []byte) string {
-		signed := encode(header("HS256")) + "." + encode(is("iat", fmt.Sprint(now)).text())
-		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(signed))
-		return signed + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-	}
-	content, _ := json.Marshal(public)
+	right := func() string { return is("iat", fmt.Sprint(now)).text() }
+	good := func() string { return key.sign(t, header("ES256"), right()) }
 	wrong := map[string]string{
 		"nothing":                "",
 		"nonsense":               "x.y.z",
 		"no signature":           strings.Join(strings.Split(good(), ".")[:2], ".") + ".",
-		"alg none":               encode(header("none")) + "." + encode(is("iat", fmt.Sprint(now)).text()) + ".",
-		"HMAC of the public key": hashed(content),
-		"HMAC of nothing":        hashed(nil),
-		"another key":            other.sign(t, header("ES256"), is("iat", fmt.Sprint(now)).text()),
-		"an embedded key": other.sign(t, `{"alg":"ES256","kid":"k","jwk":`+string(mustJSON(t, other.jwk(t)))+`}`,
-			is("iat", fmt.Sprint(now)).text()),
-		"foreign audience": key.sign(t, header("ES256"), is("aud", quoted("https://evil.example")).text()),
-		"no audience":      key.sign(t, header("ES256"), is("aud", "").text()),
-		"foreign issuer":   key.sign(t, header("ES256"), is("iss", quoted(sibling)).text()),
-		"foreign subject":  key.sign(t, header("ES256"), is("sub", quoted(sibling)).text()),
-		"no subject":       key.sign(t, header("ES256"), is("sub", "").text()),
-		"expired":          key.sign(t, header("ES256"), is("exp", fmt.Sprint(now-120)).text()),
-		"no expiry":        key.sign(t, header("ES256"), is("exp", "").text()),
-		"expiry in years":  key.sign(t, header("ES256"), is("exp", fmt.Sprint(now+1e8)).text()),
-		"expiry as text":   key.sign(t, header("ES256"), is("exp", quoted(fmt.Sprint(now+60))).text()),
-		"no jti":           key.sign(t, header("ES256"), is("jti", "").text()),
-		"not yet valid":    key.sign(t, header("ES256"), is("nbf", fmt.Sprint(now+600)).text()),
-		"two audiences": key.sign(t, header("ES256"),
-			is("aud", `["https://evil.example",`+quoted(d.BaseURL)+`]`).text()),
+		"alg none":               encode(header("none")) + "." + encode(right()) + ".",
+		"HMAC of the public key": hashed(mustJSON(t, public), header("HS256"), right()),
+		"HMAC of nothing":        hashed(nil, header("HS256"), right()),
+		"another key":            other.sign(t, header("ES256"), right()),
+		"an embedded key": other.sign(t, object("alg", `"ES256"`, "kid", `"k"`, "jwk",
+			string(mustJSON(t, other.jwk(t)))), right()),
 		"an access token": d.Demo.Tokens.Owner,
+	}
+	for claim, values := range map[string][]string{
+		"aud": {`"https://evil.example"`, `["https://evil.example",` + quoted(d.BaseURL) + `]`, ""},
+		"iss": {quoted(sibling)},
+		"sub": {quoted(sibling), ""},
+		"exp": {fmt.Sprint(now - 120), fmt.Sprint(now + 1e8), quoted(fmt.Sprint(now + 60)), ""},
+		"jti": {""},
+		"nbf": {fmt.Sprint(now + 600)},
+	} {
+		for _, value := range values {
+			wrong[claim+" "+value] = key.sign(t, header("ES256"), is(claim, value).text())
+		}
 	}
 	send := func(assertion string) harness.Answer {
 		form := attempt.CodeForm(code)
@@ -267,8 +231,6 @@ func (d documented) assertions(t *testing.T) {
 func mustJSON(t *testing.T, value any) []byte {
 	t.Helper()
 	content, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return content
 }

@@ -35,14 +35,10 @@ func claimsOf(t *testing.T, accessToken string) claimSet {
 	t.Helper()
 	out := claimSet{}
 	for name, value := range harness.Decode(t, accessToken).Claims {
-		content, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out[name] = string(mustJSON(t, value))
 		if number, isNumber := value.(float64); isNumber {
-			content = fmt.Appendf(nil, "%.0f", number)
+			out[name] = fmt.Sprintf("%.0f", number)
 		}
-		out[name] = string(content)
 	}
 	return out
 }
@@ -67,137 +63,108 @@ func (s claimSet) text() string {
 
 func quoted(text string) string { return fmt.Sprintf("%q", text) }
 
-// wrongClaims returns sets of claims with one mistake each.
+// wrongClaims returns sets of claims with one mistake each. "" removes the claim.
 func wrongClaims(p *harness.Product, s claimSet, other claimSet) map[string]string {
-	now := time.Now()
-	is := func(name, value string) string { return s.with(name, value).text() }
-	moment := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
-	return map[string]string{
-		"foreign iss":                is("iss", quoted("https://evil.example")),
-		"iss with a slash":           is("iss", quoted(p.BaseURL+"/")),
-		"no iss":                     is("iss", ""),
-		"iss in capitals":            is("iss", quoted(strings.ToUpper(p.BaseURL))),
-		"iss, two":                   is("iss", `["`+p.BaseURL+`"]`),
-		"aud of the client":          is("aud", s["client_id"]),
-		"aud the issuer":             is("aud", quoted(p.BaseURL)),
-		"aud of the parent path":     is("aud", quoted(p.BaseURL+"/")),
-		"aud with a slash":           is("aud", quoted(p.BaseURL+"/v1/")),
-		"aud of a subpath":           is("aud", quoted(p.BaseURL+"/v1/programmes")),
-		"no aud":                     is("aud", ""),
-		"aud, two":                   is("aud", `["`+p.BaseURL+`/v1","https://evil.example"]`),
-		"aud, one of many":           is("aud", `["https://evil.example","`+p.BaseURL+`/v1"]`),
-		"aud empty":                  is("aud", `""`),
-		"aud null":                   is("aud", "null"),
-		"exp in the past":            is("exp", moment(-time.Minute)),
-		"no exp":                     is("exp", ""),
-		"exp null":                   is("exp", "null"),
-		"exp text":                   is("exp", quoted(moment(time.Hour))),
-		"exp fraction":               is("exp", moment(time.Hour)+".5"),
-		"exp negative":               is("exp", "-1"),
-		"exp endless":                is("exp", "1e300"),
-		"iat in the future":          is("iat", moment(time.Hour)),
-		"no iat":                     is("iat", ""),
-		"iat text":                   is("iat", quoted(moment(0))),
-		"sub of another user":        is("sub", other["sub"]),
-		"no sub":                     is("sub", ""),
-		"sub unknown":                is("sub", quoted(uuid.NewString())),
-		"sub number":                 is("sub", "1"),
-		"client of another grant":    is("client_id", other["client_id"]),
-		"no client":                  is("client_id", ""),
-		"workspace of another grant": is("tenant_id", other["tenant_id"]),
-		"no workspace":               is("tenant_id", ""),
-		"grant of another user":      is("grant_id", other["grant_id"]),
-		"grant unknown":              is("grant_id", quoted(uuid.NewString())),
-		"no grant":                   is("grant_id", ""),
-		"no jti":                     is("jti", ""),
-		"exp twice": strings.TrimSuffix(s.with("exp", "").text(),
-			"}") + `,"exp":1,"exp":` + s["exp"] + "}",
-		"sub twice":     strings.TrimSuffix(s.text(), "}") + `,"sub":` + other["sub"] + "}",
-		"Sub too":       strings.TrimSuffix(s.text(), "}") + `,"Sub":` + other["sub"] + "}",
+	moment := func(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).Unix()) }
+	unknown, open := quoted(uuid.NewString()), strings.TrimSuffix(s.text(), "}")
+	out := map[string]string{
+		"exp twice":     strings.TrimSuffix(s.with("exp", "").text(), "}") + `,"exp":1,"exp":` + s["exp"] + "}",
+		"sub twice":     open + `,"sub":` + other["sub"] + "}",
+		"Sub too":       open + `,"Sub":` + other["sub"] + "}",
 		"not JSON":      "nonsense",
 		"a list":        "[" + s.text() + "]",
 		"more after it": s.text() + "{}",
 		"empty":         "{}",
 		"nothing":       "",
 	}
+	for claim, values := range map[string][]string{
+		"iss": {
+			`"https://evil.example"`, quoted(p.BaseURL + "/"), quoted(strings.ToUpper(p.BaseURL)),
+			`["` + p.BaseURL + `"]`, "",
+		},
+		"aud": {
+			s["client_id"], quoted(p.BaseURL), quoted(p.BaseURL + "/"), quoted(p.BaseURL + "/v1/"),
+			quoted(p.BaseURL + "/v1/programmes"), `["` + p.BaseURL + `/v1","https://evil.example"]`,
+			`["https://evil.example","` + p.BaseURL + `/v1"]`, `""`, "null", "",
+		},
+		"exp": {
+			moment(-time.Minute), quoted(moment(time.Hour)), moment(time.Hour) + ".5", "-1", "1e300", "null", "",
+		},
+		"iat":       {moment(time.Hour), quoted(moment(0)), ""},
+		"sub":       {other["sub"], unknown, "1", ""},
+		"client_id": {other["client_id"], ""},
+		"tenant_id": {other["tenant_id"], ""},
+		"grant_id":  {other["grant_id"], unknown, ""},
+		"jti":       {""},
+	} {
+		for _, value := range values {
+			out[claim+" "+value] = s.with(claim, value).text()
+		}
+	}
+	return out
 }
 
-// wrongHeaders returns headers with one mistake each.
+// headerFor returns the header of a good token.
+func headerFor(kid string) claimSet {
+	return claimSet{"alg": `"ES256"`, "typ": `"at+jwt"`, "kid": quoted(kid)}
+}
+
+// wrongHeaders returns headers with one mistake each. "" removes the member.
 func wrongHeaders(kid string) map[string]string {
-	k := quoted(kid)
-	return map[string]string{
-		"typ JWT":         object("alg", `"ES256"`, "typ", `"JWT"`, "kid", k),
-		"no typ":          object("alg", `"ES256"`, "kid", k),
-		"typ id token":    object("alg", `"ES256"`, "typ", `"id_token"`, "kid", k),
-		"typ logout":      object("alg", `"ES256"`, "typ", `"logout+jwt"`, "kid", k),
-		"typ list":        object("alg", `"ES256"`, "typ", `["at+jwt"]`, "kid", k),
-		"alg none":        object("alg", `"none"`, "typ", `"at+jwt"`, "kid", k),
-		"alg None":        object("alg", `"None"`, "typ", `"at+jwt"`, "kid", k),
-		"no alg":          object("typ", `"at+jwt"`, "kid", k),
-		"alg HS256":       object("alg", `"HS256"`, "typ", `"at+jwt"`, "kid", k),
-		"alg ES384":       object("alg", `"ES384"`, "typ", `"at+jwt"`, "kid", k),
-		"alg small":       object("alg", `"es256"`, "typ", `"at+jwt"`, "kid", k),
-		"alg twice":       `{"alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
-		"Alg too":         `{"Alg":"none","alg":"ES256","typ":"at+jwt","kid":` + k + `}`,
-		"no kid":          object("alg", `"ES256"`, "typ", `"at+jwt"`),
-		"kid empty":       object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `""`),
-		"kid in capitals": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(strings.ToUpper(kid))),
-		"kid a path":      object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `"../../../../dev/null"`),
-		"kid SQL":         object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", `"' union select 'x"`),
-		"kid number":      object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", "1"),
-		"kid twice":       `{"alg":"ES256","typ":"at+jwt","kid":"other","kid":` + k + `}`,
-		"critical":        object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "crit", `["x"]`, "x", "1"),
-		"critical, empty": object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "crit", "[]"),
-		"not encoded":     object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", k, "b64", "false", "crit", `["b64"]`),
+	good := headerFor(kid)
+	open := strings.TrimSuffix(good.with("alg", "").with("kid", "").text(), "}") + `,"kid":`
+	out := map[string]string{
+		"alg twice":       open + good["kid"] + `,"alg":"none","alg":"ES256"}`,
+		"Alg too":         open + good["kid"] + `,"Alg":"none","alg":"ES256"}`,
+		"kid twice":       open + `"other","kid":` + good["kid"] + `,"alg":"ES256"}`,
+		"critical":        good.with("crit", `["x"]`).with("x", "1").text(),
+		"critical, empty": good.with("crit", "[]").text(),
+		"not encoded":     good.with("b64", "false").with("crit", `["b64"]`).text(),
 		"not JSON":        "nonsense",
 	}
+	for member, values := range map[string][]string{
+		"typ": {`"JWT"`, `"id_token"`, `"logout+jwt"`, `["at+jwt"]`, ""},
+		"alg": {`"none"`, `"None"`, `"HS256"`, `"ES384"`, `"es256"`, ""},
+		"kid": {`""`, quoted(strings.ToUpper(kid)), `"../../../../dev/null"`, `"' union select 'x"`, "1", ""},
+	} {
+		for _, value := range values {
+			out[member+" "+value] = good.with(member, value).text()
+		}
+	}
+	return out
 }
 
 // foreign returns tokens that bring their own key or misuse ours.
 func foreign(t *testing.T, s signer, mine signer, claims string) map[string]string {
 	t.Helper()
-	key, err := json.Marshal(mine.jwk(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kid := quoted(s.kid)
+	header := headerFor(s.kid)
 	out := map[string]string{
-		"my key under your kid": mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid), claims),
-		"my key in jwk": mine.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jwk", string(key)),
-			claims),
-		"my key at jku": mine.sign(t,
-			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "jku", `"http://127.0.0.1:9/jwks"`), claims),
-		"my key at x5u": mine.sign(t,
-			object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid, "x5u", `"http://127.0.0.1:9/x"`), claims),
+		"my key under your kid": mine.sign(t, header.text(), claims),
+		"my key in jwk":         mine.sign(t, header.with("jwk", string(mustJSON(t, mine.jwk(t)))).text(), claims),
+		"my key at jku":         mine.sign(t, header.with("jku", `"http://127.0.0.1:9/jwks"`).text(), claims),
+		"my key at x5u":         mine.sign(t, header.with("x5u", `"http://127.0.0.1:9/x"`).text(), claims),
 	}
-	public := s.jwk(t)
-	content, _ := json.Marshal(public)
 	der, err := x509.MarshalPKIXPublicKey(&s.key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	point, _ := s.key.PublicKey.Bytes()
+	must(t, err)
+	point, err := s.key.PublicKey.Bytes()
+	must(t, err)
 	for name, secret := range map[string][]byte{
-		"JWK":     content,
+		"JWK":     mustJSON(t, s.jwk(t)),
 		"DER":     der,
 		"PEM":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}),
 		"point":   point,
 		"nothing": {},
 	} {
-		for _, alg := range []string{"HS256", "ES256"} {
-			signed := encode(object("alg", quoted(alg), "typ", `"at+jwt"`, "kid", kid)) + "." + encode(claims)
-			mac := hmac.New(sha256.New, secret)
-			mac.Write([]byte(signed))
-			out["HMAC of the public key's "+name+", alg "+alg] = signed + "." + base64.RawURLEncoding.EncodeToString(
-				mac.Sum(nil))
+		for _, alg := range []string{`"HS256"`, `"ES256"`} {
+			out["HMAC of the public key's "+name+", alg "+alg] = hashed(secret, header.with("alg", alg).text(), claims)
 		}
 	}
-	header := encode(object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", kid)) + "." + encode(claims)
-	out["r and s of nought"] = header + "." + encode(strings.Repeat("\x00", 64)) // CVE-2022-21449
-	digest := sha256.Sum256([]byte(header))
-	if asn, err := ecdsa.SignASN1(rand.Reader, s.key, digest[:]); err == nil {
-		out["signature in DER"] = header + "." + base64.RawURLEncoding.EncodeToString(asn)
-	}
+	signed := encode(header.text()) + "." + encode(claims)
+	out["r and s of nought"] = signed + "." + encode(strings.Repeat("\x00", 64)) // CVE-2022-21449
+	digest := sha256.Sum256([]byte(signed))
+	asn, err := ecdsa.SignASN1(rand.Reader, s.key, digest[:])
+	must(t, err)
+	out["signature in DER"] = signed + "." + encode(string(asn))
 	return out
 }
 
@@ -210,10 +177,10 @@ func misspelt(good string) map[string]string {
 		"without a signature": parts[0] + "." + parts[1] + ".",
 		"two parts":           parts[0] + "." + parts[1],
 		"standard base64":     strings.NewReplacer("-", "+", "_", "/").Replace(good) + "+",
-		"JSON, flattened": `{"protected":"` + parts[0] + `","payload":"` + parts[1] +
-			`","signature":"` + parts[2] + `"}`,
-		"JSON, general": `{"payload":"` + parts[1] + `","signatures":[{"protected":"` + parts[0] +
-			`","signature":"` + parts[2] + `"}]}`,
+		"JSON, flattened": object("protected", quoted(parts[0]), "payload", quoted(parts[1]), "signature",
+			quoted(parts[2])),
+		"JSON, general": object("payload", quoted(parts[1]), "signatures",
+			"["+object("protected", quoted(parts[0]), "signature", quoted(parts[2]))+"]"),
 		"signature of two": good + parts[2],
 	}
 }
@@ -227,7 +194,7 @@ func TestAccessToken_ForgeryIsRefusedEverywhere(t *testing.T) {
 	other := elsewhere.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, elsewhere.Owner)).AccessToken
 	mcp := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner)).AccessToken
 	s, mine := trustedSigner(t, p), newSigner(t, "mine")
-	good, header := claimsOf(t, token), object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid))
+	good, header := claimsOf(t, token), headerFor(s.kid).text()
 
 	// The control token is signed by the trusted key and correct, so it is accepted. Every token below differs from it
 	// in one thing.
@@ -288,7 +255,7 @@ func TestAccessToken_ClaimedScopeGrantsNothing(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	token := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, p.Person(t, ws.Owner)).AccessToken
 	s := trustedSigner(t, p)
-	wide := s.sign(t, object("alg", `"ES256"`, "typ", `"at+jwt"`, "kid", quoted(s.kid)),
+	wide := s.sign(t, headerFor(s.kid).text(),
 		claimsOf(t, token).with("scope", quoted(strings.Join(harness.Everything(), " "))).text())
 	seen.AddAll(wide)
 	gets(t, p.In(ws.Workspace, wide).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Mine now"}),
@@ -310,22 +277,17 @@ type signer struct {
 func newSigner(t *testing.T, kid string) signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return signer{kid, key}
 }
 
 func (s signer) jwk(t *testing.T) map[string]any {
 	t.Helper()
 	point, err := s.key.PublicKey.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	encode := base64.RawURLEncoding.EncodeToString
+	must(t, err)
 	return map[string]any{
-		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": s.kid, "x": encode(point[1:33]),
-		"y": encode(point[33:]),
+		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": s.kid, "x": encode(string(point[1:33])),
+		"y": encode(string(point[33:])),
 	}
 }
 
@@ -335,11 +297,16 @@ func (s signer) sign(t *testing.T, header, claims string) string {
 	signed := encode(header) + "." + encode(claims)
 	digest := sha256.Sum256([]byte(signed))
 	r, v, err := ecdsa.Sign(rand.Reader, s.key, digest[:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	signature := append(r.FillBytes(make([]byte, 32)), v.FillBytes(make([]byte, 32))...)
-	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
+	must(t, err)
+	return signed + "." + encode(string(r.FillBytes(make([]byte, 32)))+string(v.FillBytes(make([]byte, 32))))
+}
+
+// hashed returns a compact JWS whose signature is the HMAC of the two texts.
+func hashed(secret []byte, header, claims string) string {
+	signed := encode(header) + "." + encode(claims)
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(signed))
+	return signed + "." + encode(string(mac.Sum(nil)))
 }
 
 func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
@@ -363,7 +330,7 @@ var (
 	trusted *signer
 )
 
-// believed returns the stored key after both services have read it.
+// trustedSigner returns the stored key after both services have read it.
 func trustedSigner(t *testing.T, p *harness.Product) signer {
 	t.Helper()
 	signing.Lock()
@@ -372,12 +339,8 @@ func trustedSigner(t *testing.T, p *harness.Product) signer {
 		return *trusted
 	}
 	s := newSigner(t, "believed-by-"+rand.Text()[:8])
-	public, err := json.Marshal(s.jwk(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	p.Database.Exec(t, `insert into account.signing_keys (kid, public_jwk, private_sealed, state, retired_at)
-				values ($1, $2, '\x00', 'retired', now())`, s.kid, public)
+				values ($1, $2, '\x00', 'retired', now())`, s.kid, mustJSON(t, s.jwk(t)))
 	published := func() bool { return strings.Contains(string(p.API().Get(t, "/v1/account/oauth/jwks").Body), s.kid) }
 	await.True(t, "the trusted key is published", published)
 	trusted = &s

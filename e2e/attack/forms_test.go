@@ -42,8 +42,12 @@ func sent(t *testing.T, p *harness.Product, path, workspace, key string, values 
 // keyOf returns the form key from the user's own page.
 func keyOf(t *testing.T, p *harness.Product, who *harness.Person) string {
 	t.Helper()
-	key := who.Open(t, p.AppURL+"/settings/security").WantsPage(t, http.StatusOK).Find(`input[name=key]`).First().
-		AttrOr("value", "")
+	return keyOn(t, p, who, "/settings/security")
+}
+
+func keyOn(t *testing.T, p *harness.Product, who *harness.Person, page string) string {
+	t.Helper()
+	key := who.Open(t, p.AppURL+page).WantsPage(t, http.StatusOK).Find(`input[name=key]`).First().AttrOr("value", "")
 	if key == "" {
 		t.Fatal("no key on the page")
 	}
@@ -153,60 +157,58 @@ func TestForms_KeyNamesOneEndpointInEachWorkspace(t *testing.T) {
 	}
 }
 
+// outOfDate is on the page in the response to a form with a wrong key.
+const outOfDate = "out of date"
+
 func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 	p := newProduct(t)
 	victim, stranger := newTarget(t, p), newTarget(t, p)
 	plain, colleague := signedInMember(t, p, victim), signedInMember(t, p, victim, harness.Everything()...)
 	manages := []string{ // a colleague who manages applications may send these
-		"/settings/developers/tokens",
-		"/settings/developers/apps",
-		"/settings/developers/apps/secret",
-		"/settings/developers/apps/delete",
-		"/settings/developers/webhooks",
-		"/settings/developers/webhooks/delete",
-		"/settings/developers/webhooks/disable",
-		"/settings/developers/webhooks/enable",
-		"/settings/developers/webhooks/resend",
-		"/settings/developers/webhooks/secret",
-		"/settings/developers/webhooks/personal-data",
-		"/settings/developers/webhooks/test",
-		"/settings/connectors/policy",
-		"/settings/connectors/disconnect",
-		"/settings/connectors/llm",
-		"/settings/members/invite",
-		"/settings/members/renew",
-		"/settings/members/withdraw",
-		"/settings/members/permissions",
-		"/settings/members/remove",
+		"/settings/developers/tokens", "/settings/developers/apps", "/settings/developers/apps/secret",
+		"/settings/developers/apps/delete", "/settings/developers/webhooks", "/settings/developers/webhooks/delete",
+		"/settings/developers/webhooks/disable", "/settings/developers/webhooks/enable",
+		"/settings/developers/webhooks/resend", "/settings/developers/webhooks/secret",
+		"/settings/developers/webhooks/personal-data", "/settings/developers/webhooks/test",
+		"/settings/connectors/policy", "/settings/connectors/disconnect", "/settings/connectors/llm",
+		"/settings/members/invite", "/settings/members/renew", "/settings/members/withdraw",
+		"/settings/members/permissions", "/settings/members/remove",
 	}
+	concernSender := []string{ // their challenges, their membership and their account
+		"/settings/passkeys", "/settings/passkeys/options", "/settings/members/leave", "/settings/user/delete",
+	}
+	withoutIdentifier := []string{ // these change the sender's own workspace
+		"/settings/developers/tokens", "/settings/developers/apps", "/settings/developers/webhooks",
+		"/settings/connectors/policy", "/settings/connectors/llm", "/settings/members/invite",
+	}
+	keyOfPasskeys := keyOn(t, p, stranger.person, "/settings/passkeys")
 	was := victim.inventory(t)
 	for name, who := range map[string]*harness.Person{
 		"the owner of another workspace": stranger.person,
 		"a member without permissions":   plain,
 		"a colleague":                    colleague,
 	} {
+		keyOfSettings := keyOf(t, p, who)
 		for path, values := range fields(victim) {
-			if !strings.HasPrefix(path, "/settings/") || path == "/settings/passkeys" ||
-				path == "/settings/passkeys/options" ||
-				path == "/settings/members/leave" || // the sender's own membership
-				path == "/settings/user/delete" || // the sender's own account
-				(who == colleague && slices.Contains(manages, path)) {
+			if !strings.HasPrefix(path, "/settings/") || slices.Contains(concernSender, path) ||
+				who == colleague && slices.Contains(manages, path) {
 				continue
 			}
+			key := keyOfSettings
+			if path == "/settings/passkeys/remove" {
+				if who != stranger.person {
+					continue // who has no passkey, and so no key of that form
+				}
+				key = keyOfPasskeys
+			}
 			places := []string{victim.Workspace.ID, "", stranger.Workspace.ID}
-			if slices.Contains(
-				[]string{
-					"/settings/developers/tokens", "/settings/developers/apps", "/settings/developers/webhooks",
-					"/settings/connectors/policy", "/settings/connectors/llm", "/settings/members/invite",
-				},
-				path,
-			) {
-				places = places[:1] // without an identifier these change the user's own workspace
+			if slices.Contains(withoutIdentifier, path) {
+				places = places[:1]
 			}
 			for _, workspace := range places {
-				answer := who.Submit(t, sent(t, p, path, workspace, keyOf(t, p, who), values))
-				if answer.Status >= http.StatusInternalServerError {
-					t.Errorf("%s by %s:\n%s", path, name, answer)
+				answer := who.Submit(t, sent(t, p, path, workspace, key, values))
+				if answer.Status >= http.StatusInternalServerError || strings.Contains(answer.Text(), outOfDate) {
+					t.Errorf("%s by %s is not read:\n%s", path, name, answer)
 				}
 				if strings.Contains(string(answer.Body), "alm_") {
 					t.Errorf("%s by %s makes a credential:\n%s", path, name, answer)
@@ -214,21 +216,6 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 			}
 		}
 		victim.untouched(t, was, name)
-	}
-	for _, path := range []string{
-		"/settings/developers", "/settings/audit", "/settings/audit.jsonl", "/settings/audit.csv",
-		"/settings/connectors", "/settings/connectors/log", "/settings/connectors/log.jsonl",
-		"/settings/connectors/log.csv", "/settings/members",
-	} {
-		for name, who := range map[string]*harness.Person{
-			"the owner of another workspace": stranger.person,
-			"a member without permissions":   plain,
-		} {
-			page := who.Open(t, p.AppURL+path+"?tenant="+victim.Workspace.ID)
-			if page.Status != http.StatusForbidden || strings.Contains(string(page.Body), victim.app.ClientID) {
-				t.Errorf("%s opens %s:\n%s", name, path, page)
-			}
-		}
 	}
 	// The victim's own form succeeds, so the forms above failed for the right reason.
 	disconnect := sent(t, p, "/settings/apps/disconnect", victim.Workspace.ID, keyOf(t, p, victim.person),
@@ -260,6 +247,19 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 					(query == "" && strings.Contains(string(page.Body), theirs)) {
 					t.Errorf("%s%s shows another user's data: %s", path, query, theirs)
 				}
+			}
+		}
+	}
+	plain := signedInMember(t, p, victim)
+	for _, path := range []string{
+		"/settings/developers", "/settings/audit", "/settings/audit.jsonl", "/settings/audit.csv",
+		"/settings/connectors", "/settings/connectors/log", "/settings/connectors/log.jsonl",
+		"/settings/connectors/log.csv", "/settings/members",
+	} {
+		for _, who := range []*harness.Person{stranger.person, plain} {
+			page := who.Open(t, p.AppURL+path+"?tenant="+victim.Workspace.ID)
+			if page.Status != http.StatusForbidden || strings.Contains(string(page.Body), victim.app.ClientID) {
+				t.Errorf("%s opens %s:\n%s", who.Email, path, page)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"DELETE", clients + "/{clientId}"}:      {id: app},
 		{"POST", clients + "/{clientId}/secret"}: {id: app, body: `{"expireOld":true}`},
 		{"GET", members}:                         {},
-		{"PATCH", members + "/{userId}"}:         {id: member, body: `{"permissions":["programmes:read:programmes"]}`},
+		{"PATCH", members + "/{userId}"}:         {id: member, body: `{"permissions":["engage:read:forms"]}`},
 		{"DELETE", members + "/{userId}"}:        {id: member},
 		{"GET", invitations}:                     {},
 		{"POST", invitations}: {
@@ -132,14 +132,12 @@ func intruders(t *testing.T, p *harness.Product, victim *target) []intruder {
 	return []intruder{
 		{"the owner of another workspace", stranger.Token, stranger.Workspace.ID},
 		{
-			"a member without permissions",
-			p.Database.Token(t, victim.Workspace, plain, harness.Everything()...),
+			"a member without permissions", p.Database.Token(t, victim.Workspace, plain, harness.Everything()...),
 			victim.Workspace.ID,
 		},
 		{
 			"the victim's token of another workspace",
-			p.Database.Token(t, second.Workspace, victim.Owner, harness.Everything()...),
-			second.Workspace.ID,
+			p.Database.Token(t, second.Workspace, victim.Owner, harness.Everything()...), second.Workspace.ID,
 		},
 		{
 			"the victim's application of another workspace",
@@ -159,12 +157,7 @@ func leaver(t *testing.T, p *harness.Product, victim *target) string {
 
 // try sends one operation with the victim's identifiers. in is the workspace in the path and in the header.
 func (i intruder) try(
-	t *testing.T,
-	p *harness.Product,
-	op operation,
-	row thing,
-	victim *target,
-	in string,
+	t *testing.T, p *harness.Product, op operation, row thing, victim *target, in string,
 ) harness.Answer {
 	t.Helper()
 	path := strings.ReplaceAll(op.path, "{tenantId}", in)

@@ -27,18 +27,35 @@ var seen harness.Secrets
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, 4)) }
 
 // started returns the stack that all tests here share. It offers every sign-in method that needs no other service,
-// since each can be attacked.
+// since each can be attacked, and accepts the clients of a website.
 var started = sync.OnceValues(func() (*stack.Stack, error) {
-	return harness.Lasting(harness.Options{Traced: true, Settings: map[string]string{"ALMONER_PASSKEYS": "true"}})
+	settings := website().Settings("claude")
+	settings["ALMONER_PASSKEYS"] = "true"
+	return harness.Lasting(harness.Options{Traced: true, Settings: settings})
 })
+
+// website serves the documents of the clients that are not registered.
+var website = sync.OnceValue(func() *harness.MetadataHost { return harness.NewMetadataHost(lasting{}) })
+
+// lasting stands for the whole run of the tests: what it starts ends with the process.
+type lasting struct{ testing.TB }
+
+func (lasting) Helper()           {}
+func (lasting) Cleanup(func())    {}
+func (lasting) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 func shared(t *testing.T) *stack.Stack {
 	t.Helper()
 	s, err := started()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
+	must(t, err)
 	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // newProduct returns the product on the shared stack, and lets the test run in parallel with others.
@@ -73,4 +90,17 @@ func gets(t *testing.T, answer harness.Answer, what string, statuses ...int) {
 		want := strings.ReplaceAll(strings.Trim(fmt.Sprint(statuses), "[]"), " ", " or ")
 		t.Errorf("%s: want %s:\n%s", what, want, answer)
 	}
+}
+
+// choice returns the values that one of many places gets: the first few, and of the others every fourth, which differs
+// from place to place. In the long form, every place gets all.
+func choice(all []string, few, place int) []string {
+	if harness.Long() {
+		return all
+	}
+	chosen := slices.Clone(all[:few])
+	for at := few + place%4; at < len(all); at += 4 {
+		chosen = append(chosen, all[at])
+	}
+	return chosen
 }

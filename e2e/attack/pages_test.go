@@ -53,8 +53,7 @@ func TestPages_ForbidFraming(t *testing.T) {
 		who.Header = http.Header{"Origin": {"https://evil.example"}}
 		pages := []harness.Page{
 			who.Open(t, p.AuthorizeURL(e.connector.Begin().Query)),
-			who.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)),
-			who.Open(t, p.AppURL+"/nothing"),
+			who.Open(t, p.AuthorizeURL(p.DemoConnector().Begin().Query)), who.Open(t, p.AppURL+"/nothing"),
 			who.Open(t, p.AppURL+"/oauth/authorize?client_id=x"),
 			who.Request(t, http.MethodDelete, p.AppURL+"/login", "", ""),
 			who.Submit(t, formAt(p, "/login", url.Values{"email": {"x@example.org"}, "password": {"x"}})),
@@ -251,8 +250,7 @@ func wantsInert(t *testing.T, page harness.Page, where string) {
 			value := strings.ToLower(strings.TrimSpace(attribute.Val))
 			if strings.HasPrefix(strings.ToLower(attribute.Key), "on") || strings.HasPrefix(value, "javascript:") ||
 				(strings.HasPrefix(value, "data:") && attribute.Val != "data:," && !qrCode(element)) ||
-				attribute.Key == "srcdoc" ||
-				attribute.Key == "style" {
+				attribute.Key == "srcdoc" || attribute.Key == "style" {
 				t.Errorf("%s: <%s %s=%q>", where, name, attribute.Key, attribute.Val)
 			}
 		}
@@ -310,18 +308,28 @@ func TestMarkup_RequestValuesAreEscaped(t *testing.T) {
 	p, e := newAttack(t)
 	opened, _ := pagesAndForms(t)
 	stranger := p.Person(t, e.Owner)
-	for _, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
-		for _, name := range []string{
-			"return", "tenant", "before", "client_id", "redirect_uri", "state", "scope", "error", "error_description",
-			"email", "id", "q", markup,
-		} {
+	names := []string{
+		"return", "tenant", "before", "client_id", "redirect_uri", "state", "scope", "error", "error_description",
+		"email", "id", "q", markup,
+	}
+	for place, path := range append(opened, "/nothing", "/"+url.PathEscape(markup)) {
+		all := url.Values{}
+		for _, name := range names {
+			all.Set(name, markup)
+		}
+		queries := []url.Values{all}
+		for _, name := range choice(names, 2, place) {
+			queries = append(queries, url.Values{name: {markup}})
+		}
+		for _, query := range queries {
 			for _, who := range []*harness.Person{stranger, e.person} {
-				page := who.Open(t, p.AppURL+path+"?"+url.Values{name: {markup}}.Encode())
+				address := path + "?" + query.Encode()
+				page := who.Open(t, p.AppURL+address)
 				if strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") {
-					wantsInert(t, page, path+"?"+name)
+					wantsInert(t, page, address)
 				}
 				if strings.Contains(string(page.Body), "<script>pwned") {
-					t.Errorf("%s?%s: markup comes back:\n%s", path, name, page)
+					t.Errorf("%s: markup comes back:\n%s", address, page)
 				}
 			}
 		}

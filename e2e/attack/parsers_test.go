@@ -1,9 +1,11 @@
 package attack
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,40 +14,13 @@ import (
 
 // Hostile input for parsers, in every place that takes text: no server error, and no error text of a store.
 
-// hostileTexts returns values for a parameter, a field or a header.
-func hostileTexts() []string {
-	return []string{
-		"\x00",
-		"a\x00b",
-		"\xff\xfe",
-		"\xc0\x80",
-		"\xed\xa0\x80",
-		"\u202e",
-		strings.Repeat("a", 5000),
-		strings.Repeat("%", 100),
-		"%",
-		"%zz",
-		"%00",
-		"'",
-		"' or '1'='1",
-		`" or ""="`,
-		"'; drop table users; --",
-		"$$; select 1; $$",
-		`\`,
-		`\\`,
-		"{{7*7}}",
-		"${jndi:ldap://127.0.0.1:9/x}",
-		"../../../../etc/passwd",
-		"-1",
-		"1e309",
-		"9223372036854775808",
-		"null",
-		"[]",
-		"\r\nX: y",
-		"\n",
-		" ",
-		"０１２",
-	}
+// hostileTexts are values for a parameter, a field or a header. The first of them go to every place: the stores refuse
+// them, or they are long.
+var hostileTexts = []string{
+	"\x00", "\xff\xfe", "\xed\xa0\x80", strings.Repeat("a", 5000),
+	"a\x00b", "\xc0\x80", "\u202e", strings.Repeat("%", 100), "%", "%zz", "%00", "'", "' or '1'='1", `" or ""="`,
+	"'; drop table users; --", "$$; select 1; $$", `\`, `\\`, "{{7*7}}", "${jndi:ldap://127.0.0.1:9/x}",
+	"../../../../etc/passwd", "-1", "1e309", "9223372036854775808", "null", "[]", "\r\nX: y", "\n", " ", "０１２",
 }
 
 // wantsNoFault checks that a response is no server error and reveals no internals.
@@ -64,94 +39,140 @@ func wantsNoFault(t *testing.T, answer harness.Answer, sent string) {
 	}
 }
 
+// A reader is a place that reads text: it sends the text there.
+type reader func(text string) harness.Answer
+
 func TestParsers_HostileTextCausesNoServerError(t *testing.T) {
 	p, e := newAttack(t)
-	api, account := p.In(e.Workspace, e.Token), p.As(e.Token)
-	connect, confidential := e.connector.Begin().Query, e.app.Request()
-	for _, text := range hostileTexts() {
-		escaped, path := url.QueryEscape(text), url.PathEscape(text)
-		answers := []harness.Answer{
-			api.Get(t, harness.ListPath+"?q="+escaped),
-			api.Get(t, harness.ListPath+"?status="+escaped),
-			api.Get(t, harness.ListPath+"?cursor="+escaped),
-			api.Get(t, harness.ListPath+"?limit="+escaped),
-			api.Get(t, harness.ListPath+"/"+path),
-			api.JSON(t, http.MethodPost, harness.ListPath,
-				map[string]any{"name": text, "summary": text, "startsOn": text}),
-			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv",
-				"name,summary\n\""+strings.ReplaceAll(text, `"`, `""`)+"\",x\n"),
-			api.Get(t, "/v1/engage/forms/"+path),
-			p.API().Get(t, "/v1/engage/public/forms/"+path),
-			p.API().Get(t, "/v1/engage/public/submissions/"+path+"?token="+escaped),
-			p.API().Get(t, e.publicForm()+"/embed?submission="+escaped+"&token="+escaped),
-			account.Get(t, e.Clients()+"/"+path),
-			account.Get(t, "/v1/account/tenants/"+path+"/oauth-clients"),
-			e.app.Exchange(t, map[string]any{
-				"client_id": text, "client_secret": text, "code": text, "redirect_uri": text,
-			}),
-			e.app.Exchange(t, map[string]any{
-				"client_id": e.app.ClientID, "client_secret": e.app.ClientSecret, "code": text, "redirect_uri": text,
-				"code_verifier": text,
-			}),
-			e.connector.Post(t, url.Values{"grant_type": {text}, "client_id": {text}, "refresh_token": {text}}),
-			e.connector.Refresh(t, text),
-			e.connector.Revoke(t, text),
-			p.DemoService().Introspect(t, text),
-			p.API().With("Authorization", harness.Basic(text, text)).Form(t, harness.IntrospectPath,
-				url.Values{"token": {"x"}}),
-			p.App().Form(t, "/login", url.Values{"email": {text + "@example.org"}, "password": {text}}),
-			e.person.Open(t, p.AppURL+"/settings/audit?before="+escaped).Answer,
-			e.person.Open(t, p.AppURL+"/settings/developers?tenant="+escaped).Answer,
-			e.Register(t, map[string]any{
-				"name": text, "redirectUris": []string{text}, "requiredPermissions": []string{text},
-				"connectorPlatform": text, "resource": text,
-			}),
-			api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-				"title": text, "allowedOrigins": []string{text},
-				"fields": []map[string]any{{"name": text, "label": text, "type": text}},
-			}),
-			p.API().With("Origin", site).JSON(t, http.MethodPost, e.publicForm()+"/submissions", map[string]any{
-				"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": text, text: text},
-			}),
-			account.JSON(t, http.MethodPost, "/mcp", map[string]any{
-				"jsonrpc": "2.0", "id": text, "method": "tools/call",
-				"params": map[string]any{"name": "get_programme", "arguments": map[string]any{"id": text}},
-			}),
-			account.JSON(t, http.MethodPost, "/mcp", map[string]any{
-				"jsonrpc": "2.0", "id": 1, "method": text,
-				"params": map[string]any{"name": text, "arguments": map[string]any{"q": text, "cursor": text}},
-			}),
-		}
-		for name := range connect {
-			answers = append(answers, e.person.Open(t, p.AuthorizeURL(copied(connect, name, text))).Answer)
-		}
-		for name := range confidential {
-			answers = append(answers, e.person.Open(t, p.AuthorizeURL(copied(confidential, name, text))).Answer)
-		}
-		for path, values := range fields(e) { // the key is checked first, and then every field
-			if strings.HasPrefix(path, "/settings/") {
-				hostile := maps.Clone(values)
-				for name := range hostile {
-					hostile.Set(name, text)
-				}
-				answers = append(answers, e.person.Submit(t, sent(t, p, path, e.Workspace.ID, text, hostile)).Answer)
-			}
-		}
-		if !strings.ContainsAny(text, "\x00\r\n") { // a Go client cannot send these in a header; smuggling_test.go does
-			for _, header := range []string{
-				"Idempotency-Key", "If-Match", "X-Tenant-Id", "Authorization", "Content-Type", "Origin", "X-Request-Id",
-				"Mcp-Protocol-Version", "Accept", "Cookie", "User-Agent",
-			} {
-				answers = append(answers, api.With(header, text).Send(t, http.MethodPost, harness.ListPath, "", `{}`),
-					p.App().With(header, text).Get(t, "/login"),
-					p.API().With(header, text).Get(t, e.publicForm()+"/embed"))
-			}
-		}
-		for _, answer := range answers {
-			wantsNoFault(t, answer, text)
+	for place, send := range slices.Concat(readersOfAPI(t, p, e), readersOfPages(t, p, e), readersOfHeaders(t, p, e)) {
+		for _, text := range choice(hostileTexts, 4, place) {
+			wantsNoFault(t, send(text), text)
 		}
 	}
 	p.In(e.Workspace, e.Token).Get(t, harness.ListPath).Wants(t, http.StatusOK)
+}
+
+// readersOfAPI returns the paths, parameters and bodies of the API. In the rows, {} is the text.
+func readersOfAPI(t *testing.T, p *harness.Product, e *target) []reader {
+	api, account, public := p.In(e.Workspace, e.Token), p.As(e.Token), p.API().With("Origin", site)
+	get := func(api harness.API, path string) reader {
+		return func(text string) harness.Answer {
+			return api.Get(t, strings.ReplaceAll(path, "{}", url.PathEscape(text)))
+		}
+	}
+	post := func(api harness.API, path, body string) reader {
+		return func(text string) harness.Answer {
+			quoted, _ := json.Marshal(text) // a text always marshals
+			return api.JSON(t, http.MethodPost, path, strings.ReplaceAll(body, "{}", string(quoted)))
+		}
+	}
+	form := func(api harness.API, path, names string) reader {
+		return func(text string) harness.Answer {
+			values := url.Values{}
+			for name := range strings.FieldsSeq(names) {
+				values.Set(name, text)
+			}
+			return api.Form(t, path, values)
+		}
+	}
+	return []reader{
+		get(api, harness.ListPath+"?q={}"),
+		get(api, harness.ListPath+"?status={}"),
+		get(api, harness.ListPath+"?cursor={}"),
+		get(api, harness.ListPath+"?limit={}"),
+		get(api, harness.ListPath+"/{}"),
+		get(api, "/v1/engage/forms/{}"),
+		get(public, "/v1/engage/public/forms/{}"),
+		get(public, "/v1/engage/public/submissions/{}?token={}"),
+		get(public, e.publicForm()+"/embed?submission={}&token={}"),
+		get(account, e.Clients()+"/{}"),
+		get(account, "/v1/account/tenants/{}/oauth-clients"),
+		post(api, harness.ListPath, `{"name":{},"summary":{},"startsOn":{}}`),
+		post(api, "/v1/engage/forms", `{"title":{},"allowedOrigins":[{}],"fields":[{"name":{},"label":{},"type":{}}]}`),
+		post(account, e.Clients(), `{"name":{},"redirectUris":[{}],"requiredPermissions":[{}],"connectorPlatform":{},
+			"resource":{}}`),
+		post(public, harness.TokenPath, `{"client_id":{},"client_secret":{},"code":{},"redirect_uri":{}}`),
+		post(public, harness.TokenPath, `{"client_id":"`+e.app.ClientID+`","client_secret":"`+e.app.ClientSecret+`",
+			"code":{},"redirect_uri":{},"code_verifier":{}}`),
+		post(account, "/mcp", `{"jsonrpc":"2.0","id":{},"method":"tools/call",
+			"params":{"name":"get_programme","arguments":{"id":{}}}}`),
+		post(account, "/mcp", `{"jsonrpc":"2.0","id":1,"method":{},
+			"params":{"name":{},"arguments":{"q":{},"cursor":{}}}}`),
+		func(text string) harness.Answer {
+			body := `{"submissionToken":"` + e.submissionToken(t) + `","answers":{"email":{},{}:{}}}`
+			return post(public, e.publicForm()+"/submissions", body)(text)
+		},
+		func(text string) harness.Answer {
+			rows := "name,summary\n\"" + strings.ReplaceAll(text, `"`, `""`) + "\",x\n"
+			return api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", rows)
+		},
+		form(public, harness.TokenPath, "grant_type client_id refresh_token"),
+		func(text string) harness.Answer { return e.connector.Refresh(t, text) },
+		func(text string) harness.Answer { return e.connector.Revoke(t, text) },
+		form(p.DemoService().API(), harness.IntrospectPath, "token"),
+		func(text string) harness.Answer {
+			return form(p.API().With("Authorization", harness.Basic(text, text)), harness.IntrospectPath, "token")("x")
+		},
+	}
+}
+
+// readersOfPages returns the parameters and forms of the pages. A form of the settings has the right key, so that its
+// fields are read.
+func readersOfPages(t *testing.T, p *harness.Product, e *target) []reader {
+	open := func(address func(text string) string) reader {
+		return func(text string) harness.Answer { return e.person.Open(t, address(text)).Answer }
+	}
+	readers := []reader{
+		open(func(text string) string { return p.AppURL + "/settings/audit?before=" + url.QueryEscape(text) }),
+		open(func(text string) string { return p.AppURL + "/settings/developers?tenant=" + url.QueryEscape(text) }),
+		func(text string) harness.Answer {
+			values := url.Values{"email": {text + "@example.org"}, "password": {text}}
+			return p.App().Form(t, "/login", values)
+		},
+		func(text string) harness.Answer { // as the key of a form
+			form := sent(t, p, "/settings/user/name", e.Workspace.ID, text, url.Values{"name": {text}})
+			return e.person.Submit(t, form).Answer
+		},
+	}
+	for _, query := range []url.Values{e.connector.Begin().Query, e.app.Request()} {
+		for _, name := range slices.Sorted(maps.Keys(query)) {
+			address := func(text string) string { return p.AuthorizeURL(copied(query, name, text)) }
+			readers = append(readers, open(address))
+		}
+	}
+	key := keyOf(t, p, e.person)
+	all := fields(e)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		if strings.HasPrefix(path, "/settings/") {
+			readers = append(readers, func(text string) harness.Answer {
+				hostile := url.Values{}
+				for name := range all[path] {
+					hostile.Set(name, text)
+				}
+				return e.person.Submit(t, sent(t, p, path, e.Workspace.ID, key, hostile)).Answer
+			})
+		}
+	}
+	return readers
+}
+
+// readersOfHeaders returns the headers that the services read.
+func readersOfHeaders(t *testing.T, p *harness.Product, e *target) []reader {
+	var readers []reader
+	for header := range strings.FieldsSeq("Idempotency-Key If-Match X-Tenant-Id Authorization Content-Type Origin " +
+		"X-Request-Id Mcp-Protocol-Version Accept Cookie User-Agent") {
+		with := func(api harness.API, text string) harness.API {
+			// A Go client cannot send these in a header; smuggling_test.go does.
+			return api.With(header, strings.NewReplacer("\x00", "", "\r", "", "\n", "").Replace(text))
+		}
+		readers = append(readers,
+			func(text string) harness.Answer {
+				return with(p.In(e.Workspace, e.Token), text).Send(t, http.MethodPost, harness.ListPath, "", `{}`)
+			},
+			func(text string) harness.Answer { return with(p.App(), text).Get(t, "/login") },
+			func(text string) harness.Answer { return with(p.API(), text).Get(t, e.publicForm()+"/embed") })
+	}
+	return readers
 }
 
 // TestParsers_HostileBodyCausesNoServerError sends bodies that do not match their content type or can be read in two
@@ -160,73 +181,44 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 	p, e := newAttack(t)
 	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
 	bodies := []string{
-		"",
-		"{",
-		"}",
-		"null",
-		"[]",
-		"1",
-		`"x"`,
-		"{}{}",
-		`{"a":1}x`,
-		"\ufeff{}",
-		"{'a':1}",
-		`{"name":"x","name":"y"}`,
-		`{"NAME":"x"}`,
-		`{"name\u0000":"x"}`,
-		`{"name":` + deep + `}`,
-		strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000),
-		`{"name":1e400}`,
-		`{"name":"\ud800"}`,
-		"{\"name\":\"\xff\"}",
-		`{"name":null,"redirectUris":null,"requiredPermissions":null}`,
-		"a=b",
-		"a=b&a=c",
-		"%zz=1",
-		strings.Repeat("a=b&", 10_000),
-		"--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n",
-		"\x00\x01\x02",
+		"", "{", "}", "null", "[]", "1", `"x"`, "{}{}", `{"a":1}x`, "\ufeff{}", "{'a':1}", `{"name":"x","name":"y"}`,
+		`{"NAME":"x"}`, `{"name\u0000":"x"}`, `{"name":` + deep + `}`,
+		strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000), `{"name":1e400}`, `{"name":"\ud800"}`,
+		"{\"name\":\"\xff\"}", `{"name":null,"redirectUris":null,"requiredPermissions":null}`, "a=b", "a=b&a=c",
+		"%zz=1", strings.Repeat("a=b&", 10_000),
+		"--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n", "\x00\x01\x02",
 	}
+	const asJSON, asForm = "application/json", "application/x-www-form-urlencoded"
 	kinds := []string{
-		"application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
-		"multipart/form-data", "text/csv", "text/plain", "application/json; charset=utf-16",
-		"application/json, text/plain", ";", "/", "application/", "application/json;;;=", "application/xml", "",
+		asJSON, asForm, "multipart/form-data; boundary=x", "multipart/form-data", "text/csv", "text/plain",
+		"application/json; charset=utf-16", "application/json, text/plain", ";", "/", "application/",
+		"application/json;;;=", "application/xml", "",
 	}
-	paths := []string{
-		harness.TokenPath,
-		"/token",
-		"/v1/account/oauth/revoke",
-		harness.IntrospectPath,
-		e.Clients(),
-		e.Clients() + "/" + e.app.ClientID + "/secret",
-		harness.ListPath,
-		harness.ListPath + "/imports",
-		harness.ListPath + "/" + e.programme + "/transitions",
-		"/v1/engage/forms",
-		e.publicForm() + "/submissions",
-		e.publicForm() + "/embed",
-		"/mcp",
+	readForms := []string{
+		harness.TokenPath, "/token", harness.RevokePath, harness.IntrospectPath, e.publicForm() + "/embed",
 	}
-	for _, path := range paths {
-		api := p.In(e.Workspace, e.Token)
-		if strings.HasPrefix(path, "/v1/account/oauth") || path == "/token" {
-			api = p.API()
+	for place, path := range append(readForms, e.Clients(), e.Clients()+"/"+e.app.ClientID+"/secret", harness.ListPath,
+		harness.ListPath+"/imports", harness.ListPath+"/"+e.programme+"/transitions", "/v1/engage/forms",
+		e.publicForm()+"/submissions", "/mcp") {
+		api, as := p.API(), []string{asJSON, asForm}
+		if place >= len(readForms) {
+			api, as = p.In(e.Workspace, e.Token), []string{asJSON}
 		}
 		for at, body := range bodies {
-			for _, kind := range []string{kinds[0], kinds[1], kinds[at%len(kinds)]} {
+			for _, kind := range append(as, kinds[(at+place)%len(kinds)]) {
 				wantsNoFault(t, api.With("Origin", site).Send(t, http.MethodPost, path, kind, body), body)
 			}
 		}
 	}
-	for _, path := range []string{
+	stranger := p.Person(t, e.Owner)
+	for place, path := range []string{
 		"/login", "/logout", "/login/again", "/oauth/authorize", "/oauth/authorize/workspace",
 		"/settings/apps/disconnect", "/settings/connectors/disconnect", "/settings/passkeys", "/login/passkey",
 		"/login/passkey/options",
 	} {
 		for at, body := range bodies {
-			wantsNoFault(t,
-				p.Person(t, e.Owner).Request(t, http.MethodPost, p.AppURL+path, kinds[at%len(kinds)], body).Answer,
-				body)
+			kind := kinds[(at+place)%len(kinds)]
+			wantsNoFault(t, stranger.Request(t, http.MethodPost, p.AppURL+path, kind, body).Answer, body)
 		}
 	}
 }
@@ -241,15 +233,6 @@ func TestJSON_KeysMatchExactlyAndOnce(t *testing.T) {
 		`{"name":"x"} {"name":"y"}`,
 	} {
 		gets(t, api.JSON(t, http.MethodPost, harness.ListPath, body), body, http.StatusBadRequest)
-	}
-	registration := `"redirectUris":["https://app.example/"],"requiredPermissions":["programmes:read:programmes"]`
-	for _, body := range []string{
-		`{"Name":"x",` + registration + `}`,
-		`{"name":"x","name":"y",` + registration + `}`,
-		`{"name":"x",` + registration + `,"redirectUris":["https://evil.example/"]}`,
-		`{"name":"x","RedirectUris":["https://evil.example/"],"requiredPermissions":["programmes:read:programmes"]}`,
-	} {
-		gets(t, p.As(e.Token).JSON(t, http.MethodPost, e.Clients(), body), body, http.StatusBadRequest)
 	}
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","id":1,"Method":"tools/list"}`,

@@ -36,9 +36,7 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 	var described struct {
 		Paths map[string]map[string]json.RawMessage `json:"paths"`
 	}
-	if err := json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Wants(t, 200).Body, &described); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Wants(t, 200).Body, &described))
 	var out []operation
 	for path, methods := range described.Paths {
 		for method, content := range methods {
@@ -46,9 +44,7 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 				continue
 			}
 			var one item
-			if err := json.Unmarshal(content, &one); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(content, &one))
 			inHeader := strings.Contains(string(content), "X-Tenant-Id") ||
 				strings.Contains(string(content), "/parameters/Tenant")
 			if strings.Contains(path, "{") || inHeader {
@@ -72,9 +68,7 @@ func pagesAndForms(t *testing.T) (opened, sent []string) {
 	} {
 		path := filepath.Join(service, name)
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		functions := []string{"pageRoutes", "Routes", "passkeyRoutes", "providerRoutes"}
 		for _, declaration := range file.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok && slices.Contains(functions, f.Name.Name) {
@@ -98,9 +92,7 @@ func readSettings(t *testing.T, found map[string]map[string]bool) {
 	t.Helper()
 	table := filepath.Join("..", "..", "authserver", "internal", "endpoint", "settings", "settings.go")
 	content, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	routes := settingsRoute.FindAllSubmatch(content, -1)
 	if len(routes) < 50 {
 		t.Fatalf("%d routes of the settings", len(routes))
@@ -188,9 +180,7 @@ func methodsIn(node ast.Node) []string {
 func TestREADME_NamesATestForEachAttack(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	exists, named, rows := testsOfTheRepository(t), map[string]bool{}, 0
 	for line := range strings.Lines(string(content)) {
 		names := regexp.MustCompile("`((?:\\w+\\.)?(?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(line, -1)
@@ -249,9 +239,7 @@ func testsOfTheRepository(t *testing.T) map[string]bool {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return exists
 }

@@ -61,17 +61,11 @@ func TestGateway_RefusesSmuggledRequests(t *testing.T) {
 	// Served requests are logged: a second request in plain sight on the same connection is.
 	plain := "/v1/account/plain-" + mark
 	for range 2 {
-		speak(
-			t,
-			p.BaseURL,
-			"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: "+
-				"localhost\r\nConnection: close\r\n\r\n",
-		)
+		speak(t, p.BaseURL, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET "+plain+" HTTP/1.1\r\nHost: "+
+			"localhost\r\nConnection: close\r\n\r\n")
 	}
 	logs, err := harness.ReadLogs(shared(t).LogDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(string(logs), `"path":"`+plain) {
 		t.Fatal("a request that was served is in no log: the test proves nothing")
 	}
@@ -94,52 +88,28 @@ func TestPaths_OtherSpellingsAreRefused(t *testing.T) {
 	list, clients := harness.ListPath, e.Clients()
 	auth := "Authorization: Bearer " + e.Token + "\r\nX-Tenant-Id: " + e.Workspace.ID + "\r\n"
 	for _, target := range []string{
-		"//v1/programmes/programmes",
-		"/v1//programmes/programmes",
-		"/v1/./programmes/programmes",
-		"/v1/x/../programmes/programmes",
-		"/./v1/programmes/programmes",
-		"/v1/programmes/programmes/",
-		"/v1/programmes/programmes/.",
-		"/v1/programmes/programmes/..",
-		"/v1/programmes%2Fprogrammes",
-		"/v1/%70rogrammes/programmes",
-		"/V1/programmes/programmes",
-		"/v1/programmes/programmes%00",
-		"/v1/programmes/programmes;x=1",
-		"/v1/programmes/programmes/..;/programmes",
-		"/v1/programmes/programmes%20",
-		"/v1/programmes/programmes%0d%0a",
-		`/v1\programmes\programmes`,
-		"/v1/programmes/programmes%3Flimit=1",
-		"/v1/programmes/programmes%23",
-		"/programmes/programmes",
-		"/v1/account/../programmes/programmes",
-		"/v1/account/..%2fprogrammes/programmes",
-		"/v1/account%2f..%2fprogrammes/programmes",
-		"/v1/account/..;/programmes/programmes",
-		"/v1/engage/../programmes/programmes",
+		"//v1/programmes/programmes", "/v1//programmes/programmes", "/v1/./programmes/programmes",
+		"/v1/x/../programmes/programmes", "/./v1/programmes/programmes", "/v1/programmes/programmes/",
+		"/v1/programmes/programmes/.", "/v1/programmes/programmes/..", "/v1/programmes%2Fprogrammes",
+		"/v1/%70rogrammes/programmes", "/V1/programmes/programmes", "/v1/programmes/programmes%00",
+		"/v1/programmes/programmes;x=1", "/v1/programmes/programmes/..;/programmes", "/v1/programmes/programmes%20",
+		"/v1/programmes/programmes%0d%0a", `/v1\programmes\programmes`, "/v1/programmes/programmes%3Flimit=1",
+		"/v1/programmes/programmes%23", "/programmes/programmes", "/v1/account/../programmes/programmes",
+		"/v1/account/..%2fprogrammes/programmes", "/v1/account%2f..%2fprogrammes/programmes",
+		"/v1/account/..;/programmes/programmes", "/v1/engage/../programmes/programmes",
 		"/v1/engage/public/../../programmes/programmes",
 		strings.Replace(clients, "/v1/account", "/v1/programmes/../account", 1),
-		strings.Replace(clients, "/account/", "/%61ccount/", 1),
-		strings.Replace(clients, "/account/", "/account//", 1),
-		clients + "/",
-		clients + "/.",
-		clients + "/" + e.app.ClientID + "/",
-		clients + "%2F" + e.app.ClientID,
-		clients + "/..%2f" + e.app.ClientID,
-		strings.ToUpper(clients),
-		"/v1/account/tenants/" + e.Workspace.ID + "/x/../oauth-clients",
-		"/mcp/../v1/programmes/programmes",
-		"/mcp/",
+		strings.Replace(clients, "/account/", "/%61ccount/", 1), strings.Replace(clients, "/account/", "/account//", 1),
+		clients + "/", clients + "/.", clients + "/" + e.app.ClientID + "/", clients + "%2F" + e.app.ClientID,
+		clients + "/..%2f" + e.app.ClientID, strings.ToUpper(clients),
+		"/v1/account/tenants/" + e.Workspace.ID + "/x/../oauth-clients", "/mcp/../v1/programmes/programmes", "/mcp/",
 		"/.well-known/../v1/programmes/programmes",
 		"/.well-known/oauth-authorization-server/../../v1/programmes/programmes",
 	} {
 		for _, response := range speak(t, p.BaseURL, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\nConnection: "+
 			"close\r\n"+auth+"\r\n") {
 			if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusBadRequest &&
-				response.StatusCode != http.StatusMethodNotAllowed &&
-				response.StatusCode != http.StatusUnauthorized {
+				response.StatusCode != http.StatusMethodNotAllowed && response.StatusCode != http.StatusUnauthorized {
 				t.Errorf("%s: %d %s", target, response.StatusCode, response.Header.Get("Location"))
 			}
 		}

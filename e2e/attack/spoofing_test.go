@@ -100,17 +100,13 @@ func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 		}
 		authorize := "/oauth/authorize?" + e.connector.Begin().Query.Encode()
 		answers := []harness.Answer{
-			stranger.Get(t, harness.ListPath),
-			api.Get(t, "/v1/openapi.json"),
-			stranger.Get(t, "/authorize?"+e.connector.Begin().Query.Encode()),
-			app.Get(t, authorize),
-			app.Get(t, "/settings/user"),
-			app.Get(t, "/login"),
+			stranger.Get(t, harness.ListPath), api.Get(t, "/v1/openapi.json"),
+			stranger.Get(t, "/authorize?"+e.connector.Begin().Query.Encode()), app.Get(t, authorize),
+			app.Get(t, "/settings/user"), app.Get(t, "/login"),
 			app.Form(t, "/login", url.Values{"email": {e.Owner.Email}, "password": {e.Owner.Password}}),
 			api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}),
 			api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nPantry\n"),
-			stranger.Get(t, e.publicForm()+"/embed"),
-			stranger.JSON(t, http.MethodPost, "/mcp", `{}`),
+			stranger.Get(t, e.publicForm()+"/embed"), stranger.JSON(t, http.MethodPost, "/mcp", `{}`),
 		}
 		for _, path := range []string{
 			"/.well-known/oauth-authorization-server", "/.well-known/openid-configuration",

@@ -46,9 +46,7 @@ func TestImport_FormulasStayText(t *testing.T) {
 	var page struct {
 		Data []struct{ Name, Summary string }
 	}
-	if err := json.Unmarshal(list.Body, &page); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(list.Body, &page))
 	names := map[string]bool{}
 	for _, programme := range page.Data {
 		names[programme.Name] = programme.Name == programme.Summary
@@ -129,9 +127,7 @@ func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 	}
 
 	var described any
-	if err := json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Body, &described); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Body, &described))
 	tables := 0
 	for _, kind := range answersOf(described) {
 		for _, spreadsheet := range []string{"csv", "excel", "spreadsheet", "tab-separated"} {
@@ -186,8 +182,7 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 	}
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
 		"client_id": forged, "client_secret": forged, "code": forged, "redirect_uri": forged,
-	}).
-		Wants(t, http.StatusBadRequest)
+	}).Wants(t, http.StatusBadRequest)
 	p.App().Form(t, "/login", map[string][]string{"email": {"a@b.example" + forged}, "password": {forged}}).
 		Wants(t, http.StatusBadRequest)
 	names, err := filepath.Glob(filepath.Join(shared(t).LogDir(), "*.log"))
@@ -196,9 +191,7 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 	}
 	for _, name := range names {
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range strings.Lines(string(content)) {
 			var entry map[string]any
 			if strings.HasPrefix(line, "{") && strings.HasSuffix(line, "\n") &&

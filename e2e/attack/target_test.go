@@ -78,9 +78,7 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 		e.Workspace.ID)
 	e.signIn = p.Database.Text(t, `select id::text from account.sign_ins where user_id = $1`, e.Owner.ID)
 	e.policy = e.person.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).WantsPage(t, http.StatusOK).
-		Find(`input[name=seen]`).
-		First().
-		AttrOr("value", "")
+		Find(`input[name=seen]`).First().AttrOr("value", "")
 	e.passkey = uuid.NewString()
 	p.Database.Exec(
 		t,
@@ -197,11 +195,8 @@ func breakStore(t *testing.T, p *harness.Product, e *target, tables ...string) {
 						using errcode = 'disk_full', detail = '`+canary+`', hint = '`+canary+`';
 				end if; return new; end $$`)
 	for _, table := range tables {
-		p.Database.Define(
-			t,
-			`create trigger `+name+` before insert or update on `+table+`
-							for each row execute function public.`+name+`()`,
-		)
+		p.Database.Define(t, `create trigger `+name+` before insert or update on `+table+`
+							for each row execute function public.`+name+`()`)
 	}
 }
 
@@ -265,9 +260,7 @@ func TestStoreErrors_AreLoggedNotReturned(t *testing.T) {
 func causesInLogs(t *testing.T) map[string]string {
 	t.Helper()
 	logs, err := harness.ReadLogs(shared(t).LogDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]string{}
 	for line := range strings.Lines(string(logs)) {
 		var entry struct {
