@@ -143,37 +143,23 @@ func TestPKCE_VerifierIsRequiredAfterFailedAttempts(t *testing.T) {
 	ws := p.NewWorkspace(t)
 	owner := p.Person(t, ws.Owner).SignedIn(t)
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	stolen := connector.Begin() // the attacker's attempt and verifier
-	for _, tries := range [][]string{
-		{"wrong" + strings.Repeat("x", 43), "-"},
-		{"-", ""},
-		{"", "-", "-"},
-		{stolen.Verifier, "-"},
-		{"challenge", "-"},
-		{"verifier, cut", "verifier, longer", "verifier, small"},
-		{strings.Repeat("é", 43), "verifier, spaced", "plain"},
-	} {
+	stolen := connector.Begin().Verifier // of the attacker's attempt
+	for turn := range 5 {
 		attempt := connector.Begin()
-		code := attempt.Code(t, owner)
-		form := attempt.CodeForm(code)
-		for _, wrong := range tries {
-			switch wrong {
-			case "challenge": // the S256 challenge as a plain verifier
-				wrong = attempt.Query.Get("code_challenge")
-			case "verifier, cut":
-				wrong = attempt.Verifier[:len(attempt.Verifier)-1]
-			case "verifier, longer":
-				wrong = attempt.Verifier + "A"
-			case "verifier, small":
-				wrong = strings.ToLower(attempt.Verifier)
-			case "verifier, spaced":
-				wrong = attempt.Verifier + " "
-			}
-			gets(t, connector.Post(t, copied(form, "code_verifier", wrong)),
+		form, right := attempt.CodeForm(attempt.Code(t, owner)), attempt.Verifier
+		wrong := []string{ // three for each code; "-" sends none
+			"wrong" + strings.Repeat("x", 43), "-", "",
+			"-", "", "-",
+			stolen, "-", attempt.Query.Get("code_challenge"),
+			right[:len(right)-1], right + "A", strings.ToLower(right),
+			strings.Repeat("é", 43), right + " ", "plain",
+		}
+		for _, verifier := range wrong[3*turn : 3*turn+3] {
+			gets(t, connector.Post(t, copied(form, "code_verifier", verifier)),
 				"a code was exchanged without its verifier", http.StatusBadRequest)
 		}
 		twice := maps.Clone(form)
-		twice["code_verifier"] = []string{attempt.Verifier, attempt.Verifier}
+		twice["code_verifier"] = []string{right, right}
 		connector.Post(t, twice).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		connector.Post(t, form).Tokens(t) // the right verifier still works
 	}
