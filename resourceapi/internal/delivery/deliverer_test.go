@@ -24,3 +24,26 @@ func TestWaitAfter(t *testing.T) {
 		}
 	}
 }
+
+// Retry-After is a number of seconds or a date. More than six hours count as six hours.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"":                              0,
+		"120":                           2 * time.Minute,
+		"0":                             0,
+		"-1":                            0,
+		"soon":                          0,
+		"999999999":                     6 * time.Hour,
+		"18446744073709551615":          6 * time.Hour,
+		"99999999999999999999999":       0,
+		"Wed, 25 Nov 2026 12:10:00 GMT": 10 * time.Minute,
+		"Wed, 25 Nov 2026 11:00:00 GMT": 0,
+		"Wed, 25 Nov 2099 11:00:00 GMT": 6 * time.Hour,
+	} {
+		if got := retryAfter(header, now); got != want {
+			t.Errorf("%q: %s, want %s", header, got, want)
+		}
+	}
+}

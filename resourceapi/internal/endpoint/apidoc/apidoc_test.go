@@ -1,6 +1,7 @@
 package apidoc
 
 import (
+	"fmt"
 	"html"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,8 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/page/brand"
 	"github.com/almonerhq/almoner/shared/page/pagestyle"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 )
 
 const base = "https://api.example.org"
@@ -129,11 +132,7 @@ func TestPage_CodeBlocksAreFocusable(t *testing.T) {
 // The page shows every operation, parameter and response of the description, but preflights and the files of pages.
 func TestPage_ShowsEveryOperation(t *testing.T) {
 	page := get(pageFile).Body.String()
-	d, err := openapi.New(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := 0
+	d, left := described(t).document, 0
 	for _, o := range d.Operations() {
 		if o.Method == "OPTIONS" || slices.Contains(
 			[]string{"readEmbedScript", "readEmbedStyle", "readFormScript", "readHeightScript", "readLogo"},
@@ -201,11 +200,7 @@ func TestPage_InternalLinksHaveTargets(t *testing.T) {
 }
 
 func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
-	d, err := openapi.New(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := reader{d, base}
+	r := described(t)
 	var known []string
 	for _, entry := range perm.All() {
 		known = append(known, string(entry.ID))
@@ -242,11 +237,6 @@ func TestFields_ResolvesReferencesAndAllOf(t *testing.T) {
 }
 
 func TestOperation_ShowsCurlCommand(t *testing.T) {
-	d, err := openapi.New(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := reader{d, base}
 	for sent, want := range map[string]string{
 		"GET /healthz": "curl " + base + "/healthz",
 		"POST /v1/programmes/programmes/7/transitions": "curl " + base +
@@ -258,10 +248,21 @@ func TestOperation_ShowsCurlCommand(t *testing.T) {
 		"POST /v1/account/oauth/introspect": "curl " + base + "/v1/account/oauth/introspect \\\n  -u " +
 			"\"$CLIENT_ID:$CLIENT_SECRET\" \\\n  --data-urlencode 'token=alm_pat_…'",
 	} {
-		method, path, _ := strings.Cut(sent, " ")
-		o, _ := d.Find(method, path)
-		if got := r.operation(o).Samples[0].Text; got != want {
+		if got := operationOf(t, sent).Samples[0].Text; got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", sent, got, want)
+		}
+	}
+}
+
+func TestDescription_SearchLengthMatchesEnforcedLimit(t *testing.T) {
+	d := described(t).document
+	for _, o := range d.Operations() {
+		for _, one := range o.List("parameters") {
+			if p := d.Resolve(one.(openapi.Object)); p.Text("name") == "q" &&
+				fmt.Sprint(p.Map("schema").Value("maxLength")) != fmt.Sprint(programme.MaxSearch) {
+				t.Errorf("%s %s: maxLength %v of q, not %d",
+					o.Method, o.Path, p.Map("schema").Value("maxLength"), programme.MaxSearch)
+			}
 		}
 	}
 }

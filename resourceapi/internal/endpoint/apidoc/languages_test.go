@@ -8,27 +8,33 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/openapi"
 )
 
-func operationOf(t *testing.T, method, path string) operation {
+// described returns the description.
+func described(t *testing.T) reader {
 	t.Helper()
 	d, err := openapi.New(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, found := d.Find(method, path)
+	return reader{d, base}
+}
+
+// operationOf returns the operation of a method and a path.
+func operationOf(t *testing.T, sent string) operation {
+	t.Helper()
+	method, path, _ := strings.Cut(sent, " ")
+	r := described(t)
+	o, found := r.document.Find(method, path)
 	if !found {
-		t.Fatalf("%s %s is not described", method, path)
+		t.Fatalf("%s is not described", sent)
 	}
-	return reader{d, base}.operation(o)
+	return r.operation(o)
 }
 
 // Every example in Go can be parsed, and is formatted as gofmt does.
 func TestSamples_GoCanBeParsed(t *testing.T) {
-	d, err := openapi.New(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range d.Operations() {
-		text := reader{d, base}.operation(o).Samples[1].Text
+	r := described(t)
+	for _, o := range r.document.Operations() {
+		text := r.operation(o).Samples[1].Text
 		formatted, err := gofmt.Source([]byte(text))
 		if err != nil || string(formatted) != text {
 			t.Errorf("%s %s: %v\n%s\nwant\n%s", o.Method, o.Path, err, text, formatted)
@@ -126,8 +132,7 @@ print(response.status_code, response.text)`,
 		},
 	}
 	for sent, want := range wants {
-		method, path, _ := strings.Cut(sent, " ")
-		for i, s := range operationOf(t, method, path).Samples[1:] {
+		for i, s := range operationOf(t, sent).Samples[1:] {
 			if s.Text != want[i] {
 				t.Errorf("%s in %s:\n%s\nwant\n%s", sent, s.Language, s.Text, want[i])
 			}
@@ -145,8 +150,7 @@ func TestOperation_PageSendsOnlyReads(t *testing.T) {
 		"POST /v1/account/oauth/introspect":         "",
 		"GET /.well-known/oauth-protected-resource": "",
 	} {
-		method, path, _ := strings.Cut(sent, " ")
-		if got := operationOf(t, method, path).Try; got != want {
+		if got := operationOf(t, sent).Try; got != want {
 			t.Errorf("%s: %q, want %q", sent, got, want)
 		}
 	}
