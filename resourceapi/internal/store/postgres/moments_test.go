@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
-	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -18,14 +17,10 @@ import (
 
 // create adds a programme.
 func create(ctx context.Context, store *Store, workspaceID uuid.UUID) (made programme.Programme, err error) {
-	_, err = store.Once(
-		ctx,
-		rest.Key{},
-		func(ctx context.Context, w programme.Writer) (rest.Answer, error) {
-			made, err = w.Create(ctx, workspaceID, programme.Details{Name: "Winter shelter", Status: programme.Draft})
-			return rest.Answer{}, err
-		},
-	)
+	err = write(ctx, store, func(ctx context.Context, w programme.Writer) (err error) {
+		made, err = w.Create(ctx, workspaceID, draft("Winter shelter"))
+		return err
+	})
 	return made, err
 }
 
@@ -36,18 +31,17 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 	w, store := newStore(t)
 	workspaceID := w.Workspace()
 	old := w.Programmes(workspaceID, 1)[0]
-	for name, write := range map[string]func() (programme.Programme, error){
+	for name, writes := range map[string]func() (programme.Programme, error){
 		"a creation": func() (programme.Programme, error) { return create(context.Background(), store, workspaceID) },
 		"a change": func() (p programme.Programme, err error) {
 			edit := func(p programme.Programme) (programme.Programme, error) {
 				p.Name += "!"
 				return p, nil
 			}
-			replace := func(ctx context.Context, w programme.Writer) (rest.Answer, error) {
+			err = write(context.Background(), store, func(ctx context.Context, w programme.Writer) (err error) {
 				p, err = w.Replace(ctx, workspaceID, old, edit)
-				return rest.Answer{}, err
-			}
-			_, err = store.Once(context.Background(), rest.Key{}, replace)
+				return err
+			})
 			return p, err
 		},
 		"an import": func() (programme.Programme, error) { return importOne(store, workspaceID, insertLocked) },
@@ -56,16 +50,11 @@ func TestProgrammes_BecomeVisibleInOrderOfTime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx := orFail(store.pool.Begin(t.Context()))(t)
-			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			first := orFail((&writing{tx: tx}).Create(
-				t.Context(),
-				workspaceID,
-				programme.Details{Name: "Winter shelter", Status: programme.Draft},
-			))(t)
+			tx := begin(t, store)
+			first := orFail((&writing{tx: tx}).Create(t.Context(), workspaceID, draft("Winter shelter")))(t)
 			second := make(chan programme.Programme, 1)
 			go func() {
-				p, err := write()
+				p, err := writes()
 				if err != nil {
 					t.Error(err)
 				}
@@ -123,14 +112,8 @@ func TestProgrammes_OtherWorkspacesDoNotWait(t *testing.T) {
 	t.Parallel()
 	w, store := newStore(t)
 	workspaceID, other := w.Workspace(), w.Workspace()
-	tx := orFail(store.pool.Begin(t.Context()))(t)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	orFail((&writing{
-		tx: tx,
-	}).Create(t.Context(), workspaceID, programme.Details{Name: "x", Status: programme.Draft}))(t)
-	if _, err := create(t.Context(), store, other); err != nil {
-		t.Error(err)
-	}
+	orFail((&writing{tx: begin(t, store)}).Create(t.Context(), workspaceID, draft("x")))(t)
+	orFail(create(t.Context(), store, other))(t)
 }
 
 // A new time is later than every existing one, even if the server's clock was set back.

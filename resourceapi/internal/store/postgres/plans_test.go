@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,10 +28,7 @@ type filled struct {
 // withProgrammes has 20,000 programmes, one for each second from 9:00 on. Those of the first five minutes were changed
 // a day later, and those of the first half hour are archived: a list of them that started at the newest would read all
 // the others first.
-var withProgrammes = testkit.Once(programmesForPlans)
-
-func programmesForPlans(t testing.TB) filled {
-	t.Helper()
+var withProgrammes = testkit.Once(func(t testing.TB) filled {
 	w := postgrestest.New(t)
 	f := filled{Fixture: w, workspaceID: w.Workspace()}
 	w.Exec("alter table resource.programmes disable trigger user")
@@ -43,7 +41,7 @@ func programmesForPlans(t testing.TB) filled {
 		where created_at < '2026-03-01 09:05:00+00'`)
 	w.Exec("analyze resource.programmes")
 	return f
-}
+})
 
 // withSubmissions has 5,000 submissions to each of three forms, one for each second of a day.
 var withSubmissions = testkit.Once(func(t testing.TB) filled {
@@ -53,6 +51,7 @@ var withSubmissions = testkit.Once(func(t testing.TB) filled {
 		select case n when 1 then $2 else gen_random_uuid() end, $1, 'k' || n, 'x', '[]', '{}', gen_random_uuid()
 		from generate_series(1, 3) n`, f.workspaceID, f.form)
 	w.Exec(`insert into resource.supporters (id, tenant_id) values (gen_random_uuid(), $1)`, f.workspaceID)
+	w.Exec("alter table resource.submissions disable trigger user")
 	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at,
 			status, finished_at, supporter_id)
 		select gen_random_uuid(), $1, f.id, gen_random_uuid(), '{}', '[]', false,
@@ -135,7 +134,7 @@ func TestUpdatedSince_UsesIndexes(t *testing.T) {
 func TestSearch_UsesIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
 	t.Parallel()
-	f := programmesForPlans(t) // its own: the test makes an index
+	f := withProgrammes(t)
 	store := openWith(t, f.Fixture, Limits{Connections: 4, Wait: testkit.StoreWait, Search: testkit.StoreWait})
 	for i, want := range []bool{true, false} { // created once
 		if created, err := IndexSearches(t.Context(), f.Database.Owner); created != want || err != nil {
@@ -242,4 +241,66 @@ func keptPlan(t *testing.T, store *Store, text string, args []any) string {
 		literals = append(literals, fmt.Sprintf("'%v'", arg))
 	}
 	return explained(t, connection, "execute page("+strings.Join(literals, ", ")+")", nil)
+}
+
+func TestIndexSearches_ReplacesInvalidIndex(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the indexes of shards have other names")
+	t.Parallel()
+	w := postgrestest.New(t)
+	w.Exec("create index programmes_search on resource.programmes (name)")
+	superuser := postgrestest.Connect(t, w.Database.Superuser)
+	orFail(superuser.Exec(t.Context(), "update pg_index set indisvalid = false where indexrelid = "+
+		"'resource.programmes_search'::regclass"))(t)
+	if created, err := IndexSearches(t.Context(), w.Database.Owner); !created || err != nil {
+		t.Errorf("created %t, %v", created, err)
+	}
+	w.Wants(1, "select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname = "+
+		"'programmes_search' and indisvalid and relam <> 403")
+}
+
+// A database whose owner may not create extensions has no search index, and searches still work.
+func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	superuser := postgrestest.Connect(t, w.Database.Superuser)
+	orFail(superuser.Exec(t.Context(),
+		"do $$ begin execute format('alter database %I owner to current_user', current_database()); end $$"))(t)
+	if created, err := IndexSearches(t.Context(), w.Database.Owner); created || !errors.Is(err, ErrNoTrigrams) {
+		t.Errorf("created %t, %v", created, err)
+	}
+	store := openWith(t, w, Limits{Connections: 4, Wait: testkit.StoreWait, Search: testkit.StoreWait})
+	workspaceID := w.Workspace()
+	w.Programmes(workspaceID, 3)
+	second := programme.Filter{Search: "programme 2"}
+	page, err := store.Page(t.Context(), programme.Query{
+		WorkspaceID: workspaceID,
+		Limit:       50,
+		Filter:      second,
+		Into:        newList,
+	})
+	if err != nil || len(listed(page)) != 1 {
+		t.Errorf("%d programmes, %v", len(listed(page)), err)
+	}
+}
+
+// The index converts the text and the pattern to lower case by the database's locale. If the text contains the
+// pattern, the converted text must contain the converted pattern, whatever letters surround it.
+func TestFolded_LowerCaseDoesNotDependOnContext(t *testing.T) {
+	t.Parallel()
+	w := shared(t).For(t)
+	for _, locale := range []string{"el", "tr", "lt", "und"} {
+		collate := ` collate "` + locale + `-x-icu"`
+		for _, pattern := range []string{"ΟΔΟΣ", "I", "Į", "J", "ẞ", "İ", "straße"} {
+			for _, around := range [][2]string{{"", "α"}, {"α", ""}, {"α", "\u0307"}, {"", "\u0300"}, {"x ", " y"}} {
+				n := w.Count(
+					"select strpos(lower("+folded("$1::text")+collate+"), lower("+folded("$2::text")+collate+"))",
+					around[0]+pattern+around[1],
+					pattern,
+				)
+				if n == 0 {
+					t.Errorf("%s: %q is not found in %q", locale, pattern, around[0]+pattern+around[1])
+				}
+			}
+		}
+	}
 }

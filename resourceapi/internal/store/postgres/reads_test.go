@@ -43,7 +43,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 	store := orFail(Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, counter))(t)
 	t.Cleanup(store.Close)
 	store.reads.AtOnce = 2 // independent of the machine
-	const clients, times = 24, 30
+	const clients, times = 24, 12
 	var all sync.WaitGroup
 	for i := range clients {
 		workspaceID, user, count := w.Workspace(), w.User(), 1+i%5

@@ -1,10 +1,15 @@
 package postgres
 
 import (
+	"context"
 	"testing"
 
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/rest"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -55,4 +60,25 @@ func orFail[T any](value T, err error) func(testing.TB) T {
 		must(t, err)
 		return value
 	}
+}
+
+// begin begins a transaction that is rolled back when the test ends, unless it has ended by then.
+func begin(t *testing.T, store *Store) pgx.Tx {
+	t.Helper()
+	tx := orFail(store.pool.Begin(t.Context()))(t)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// draft returns the details of a programme.
+func draft(name string) programme.Details {
+	return programme.Details{Name: name, Status: programme.Draft}
+}
+
+// write makes a write without an Idempotency-Key.
+func write(ctx context.Context, store *Store, do func(context.Context, programme.Writer) error) error {
+	_, err := store.Once(ctx, rest.Key{}, func(ctx context.Context, w programme.Writer) (rest.Answer, error) {
+		return rest.Answer{}, do(ctx, w)
+	})
+	return err
 }

@@ -2,14 +2,29 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
-	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
@@ -50,77 +65,55 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	w, store := ownStore(t)
 	workspaceID := w.Workspace()
 	var id uuid.UUID
-	_, err := store.Once(
-		t.Context(),
-		rest.Key{},
-		func(ctx context.Context, writer programme.Writer) (a rest.Answer, err error) {
-			id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
-			return a, err
-		},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, write(t.Context(), store, func(ctx context.Context, writer programme.Writer) (err error) {
+		id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
+		return err
+	}))
 
 	// The insert fails half way, as if the server had stopped: none of its rows stay, and the import waits.
 	w.Exec(`create function resource.fail() returns trigger language plpgsql as $$ begin
 		if (select count(*) from resource.programmes) >= 0 and new.name = 'x' and random() < 0.02
 		then raise exception 'gone' using errcode = '57P01'; end if; return new; end $$`)
 	w.Exec("create trigger fail before insert on resource.programmes for each row execute function resource.fail()")
-	found, err := store.ProcessImport(t.Context())
-	if !found || err == nil {
+	if found, err := store.ProcessImport(t.Context()); !found || err == nil {
 		t.Fatalf("%v, %v", found, err)
 	}
 	w.Wants(0, "select count(*) from resource.programmes")
-	if i, err := store.Import(t.Context(), workspaceID, id); err != nil || i.Status != programme.ImportAccepted {
-		t.Errorf("%+v, %v", i, err)
+	if i := orFail(store.Import(t.Context(), workspaceID, id))(t); i.Status != programme.ImportAccepted {
+		t.Errorf("%+v", i)
 	}
-	if found, err := store.ProcessImport(t.Context()); found || err != nil {
-		t.Errorf("tried again at once: %v, %v", found, err)
-	}
+	processes(t, store, false) // not tried again at once
 	w.Exec("drop trigger fail on resource.programmes")
 	w.Exec("update resource.imports set try_at = now()")
 
-	done := make(chan bool, 8)
-	for range cap(done) {
-		go func() {
-			found, err := store.ProcessImport(context.Background())
-			if err != nil {
-				t.Errorf("%v", err)
+	var times atomic.Int64
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if found, err := store.ProcessImport(context.Background()); err != nil {
+				t.Error(err)
+			} else if found {
+				times.Add(1)
 			}
-			done <- found
-		}()
+		})
 	}
-	times := 0
-	for range cap(done) {
-		if <-done {
-			times++
-		}
+	group.Wait()
+	i := orFail(store.Import(t.Context(), workspaceID, id))(t)
+	if times.Load() != 1 || i.Imported != 500 || i.Status != programme.ImportProcessed {
+		t.Errorf("%d workers did it, %+v", times.Load(), i)
 	}
-	i, err := store.Import(t.Context(), workspaceID, id)
-	if n := w.Count("select count(*) from resource.programmes"); times != 1 || n != 500 || err != nil ||
-		i.Imported != 500 || i.Status != programme.ImportProcessed {
-		t.Errorf("%d workers did it, %d programmes, %+v, %v", times, n, i, err)
-	}
+	w.Wants(500, "select count(*) from resource.programmes")
 }
 
 func TestProcessImport_SkipsLockedImport(t *testing.T) {
 	t.Parallel()
 	w, store := ownStore(t)
-	for range 2 {
-		w.Exec(
-			"insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), " +
-				"gen_random_uuid(), gen_random_uuid(), 'name')",
-		)
-	}
+	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
+		select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name' from generate_series(1, 2)`)
 	w.Exec("begin")
 	w.Exec("select 1 from resource.imports order by try_at limit 1 for update")
-	if found, err := store.ProcessImport(t.Context()); !found || err != nil {
-		t.Errorf("%v, %v", found, err)
-	}
-	if found, err := store.ProcessImport(t.Context()); found || err != nil {
-		t.Errorf("the import locked by another worker: %v, %v", found, err)
-	}
+	processes(t, store, true)
+	processes(t, store, false) // the import is locked by another worker
 	w.Exec("rollback")
 }
 
@@ -149,5 +142,187 @@ func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
 	}
 	if applied, err := Migrate(t.Context(), w.Database.Owner); err != nil || len(applied) > 0 {
 		t.Errorf("a second time: %v, %v", applied, err)
+	}
+}
+
+// The client and the server cancel a statement after a second, or after the time that callers wait for a Postgres that
+// does not respond, whichever is longer, whatever the URL says.
+func TestOpen_StatementTimeoutIsAtLeastWait(t *testing.T) {
+	t.Parallel()
+	w := shared(t).For(t)
+	separator := "?"
+	if strings.Contains(w.Database.Resourceapi, "?") {
+		separator = "&"
+	}
+	url := w.Database.Resourceapi + separator + "default_query_exec_mode=simple_protocol&statement_timeout=0"
+	for wait, want := range map[time.Duration]string{0: "1s", time.Minute: "1min"} {
+		store, err := Open(t.Context(), credential.Fixed(credential.Secret(url)), Limits{Connections: 4, Wait: wait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		if mode := store.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement {
+			t.Errorf("mode %s", mode)
+		}
+		connection := orFail(store.pool.Acquire(t.Context()))(t)
+		var server string
+		err = connection.QueryRow(t.Context(), "show statement_timeout").Scan(&server)
+		connection.Release()
+		if client := store.pool.timeout; err != nil || server != want || client != max(time.Second, wait) {
+			t.Errorf("wait %s: limits of %s and %s, %v, want %s", wait, server, client, err, want)
+		}
+		store.pool.timeout = 50 * time.Millisecond
+		if _, err := store.pool.Exec(t.Context(), "select pg_sleep(5)"); !unavailable(err) {
+			t.Errorf("a longer statement: %v", err)
+		}
+	}
+}
+
+func TestUnavailable_LostNodeOfClusterInvitesRetry(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]bool{
+		"failure on connection marked as essential: node2.internal:5432":            true,
+		"execution cannot recover from multiple connection failures":                true,
+		"could not commit transaction for shard 102085 on at least one active node": true,
+		"cache lookup failed for relation 16384":                                    false,
+	} {
+		if got := unavailable(&pgconn.PgError{Code: "XX000", Message: message}); got != want {
+			t.Errorf("%s: %t", message, got)
+		}
+	}
+}
+
+// While the primary of a URL with several hosts is down, a replica may lack the latest revocations. The read-only
+// server is in place of the replica.
+func TestStore_DoesNotReadFromReplica(t *testing.T) {
+	t.Parallel()
+	w := shared(t).For(t)
+	for readOnly, want := range map[string]bool{"off": true, "on": false} {
+		address := orFail(url.Parse(w.Database.Resourceapi))(t)
+		address.Host = "127.0.0.1:1," + address.Host
+		query := address.Query()
+		query.Set("default_transaction_read_only", readOnly)
+		address.RawQuery = query.Encode()
+		url := credential.Fixed(credential.Secret(address.String()))
+		store := orFail(Open(t.Context(), url, Limits{Connections: 4, Wait: testkit.SilentStoreWait}))(t)
+		t.Cleanup(store.Close)
+		_, err := store.Engage(nil).WorkspaceExists(t.Context(), w.Workspace())
+		if got := err == nil; got != want {
+			t.Errorf("read only %s: %v", readOnly, err)
+		}
+	}
+}
+
+func TestReady_RequiresEveryMigration(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	ready := func() error {
+		return open(t, w).Ready(t.Context())
+	}
+	waits := func(what string) {
+		t.Helper()
+		if refused, ok := errors.AsType[*apierr.Error](ready()); !ok || refused.Kind != apierr.Unavailable {
+			t.Errorf("%s: %v, want an unavailable service", what, refused)
+		}
+	}
+	waits("without the job queue's tables")
+	must(t, MigrateJobs(t.Context(), w.Database.Owner))
+	if err := ready(); err != nil {
+		t.Errorf("not ready with every migration: %v", err)
+	}
+	w.Exec("insert into goose_resourceapi (version_id, is_applied) values (99999, true)") // applied by a newer program
+	if err := ready(); err != nil {
+		t.Errorf("not ready on a newer schema: %v", err)
+	}
+	w.Exec("alter function " + standing.Function + " rename to later")
+	waits("without authserver's migrations")
+	w.Exec("alter function account.later rename to standings")
+	w.Exec("alter function account.events_after rename to later")
+	waits("without authserver's migration of events")
+	w.Exec("alter function account.later rename to events_after")
+	w.Exec("delete from goose_resourceapi where version_id = 160")
+	waits("without a migration")
+	w.Exec("revoke select on goose_resourceapi from almoner_resourceapi")
+	waits("without the right to read")
+}
+
+// F26: the first request after a restart of Postgres succeeds.
+func TestOpen_DoesNotUseClosedConnections(t *testing.T) {
+	t.Parallel()
+	w, store := ownStore(t)
+	for range 2 {
+		for _, pool := range []*database{store.pool, store.searches, store.probe} {
+			orFail(pool.Exec(t.Context(), "select 1"))(t)
+		}
+		w.Database.EndSessions(t)
+	}
+}
+
+// Requests get a checked connection from every pool, also from one with a single connection. A probe is itself a ping.
+func TestOpen_PingsIdleConnectionsOfRequests(t *testing.T) {
+	t.Parallel()
+	w := shared(t).For(t)
+	for _, connections := range []int32{1, 4} {
+		store := orFail(Open(t.Context(), w.URL(), Limits{Connections: connections, Wait: testkit.StoreWait}))(t)
+		t.Cleanup(store.Close)
+		for pool, want := range map[*database]bool{store.pool: true, store.searches: true, store.probe: false} {
+			connection := orFail(pool.Acquire(t.Context()))(t)
+			idle := pgxpool.ShouldPingParams{Conn: connection.Conn(), IdleDuration: time.Hour}
+			if got := pool.Config().ShouldPing(t.Context(), idle); got != want {
+				t.Errorf("%d connections, pool of %d: ping is %t", connections, pool.Config().MaxConns, got)
+			}
+			connection.Release()
+		}
+	}
+}
+
+// TestStatements_NameTheWorkspace checks the statements of this package. Each statement about records of workspaces
+// must name the workspace, so that one node of a distributed database runs it.
+func TestStatements_NameTheWorkspace(t *testing.T) {
+	records := regexp.MustCompile(`resource\.(programmes|submissions|supporters|supporters_left|forms|imports|` +
+		`idempotency_keys|list_locks)\s`)
+	exempt := []string{
+		"where f.embed_key = $1",                       // the key of a form is unique among all workspaces
+		"resource.submissions s where s.id = $1",       // a status token of an earlier release
+		"where id = $1 and status = 'accepted'",        // a job of an earlier release
+		"where status = 'accepted' and created_at <= ", // the sweep
+		"index concurrently", "analyze resource.",      // for the owner of the database
+		"from resource.supporters_left t where t.since",   // part of statements that name it
+		"select s.created_at as at from resource.forms f", // for operators
+	}
+	files := orFail(os.ReadDir("."))(t)
+	found := 0
+	for _, file := range files {
+		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
+			continue
+		}
+		positions := token.NewFileSet()
+		parsed := orFail(parser.ParseFile(positions, file.Name(), nil, 0))(t)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil || !records.MatchString(text+" ") || !strings.Contains(text, " ") {
+				return true
+			}
+			found++
+			for _, part := range exempt {
+				if strings.Contains(text, part) {
+					return true
+				}
+			}
+			if !strings.Contains(text, "tenant_id") {
+				t.Errorf("%s names no workspace: %s", positions.Position(literal.Pos()), text)
+			}
+			if strings.Contains(text, "ctid") {
+				t.Errorf("%s reads ctid: %s", positions.Position(literal.Pos()), text)
+			}
+			return true
+		})
+	}
+	if found < 30 {
+		t.Errorf("%d statements were found", found)
 	}
 }

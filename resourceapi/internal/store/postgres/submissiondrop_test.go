@@ -1,12 +1,15 @@
 package postgres
 
 import (
+	"context"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
@@ -142,4 +145,55 @@ func TestSubmissionMonths_MonthsAreAddedLaterIfSubmissionsAreInUse(t *testing.T)
 	if n := r.Count(submissionMonths); n < before+2 {
 		t.Errorf("%d months later", n)
 	}
+}
+
+func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
+	t.Parallel()
+	w := postgrestest.New(t)
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			if err := MigrateJobs(context.Background(), w.Database.Owner); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	must(t, MigrateJobs(context.Background(), w.Database.Owner)) // a second time
+	service := postgrestest.Connect(t, w.Database.Resourceapi)
+	orFail(service.Exec(t.Context(), "delete from river.river_job"))(t)
+	authserver := postgrestest.Connect(t, w.Database.Authserver)
+	for session, forbidden := range map[*pgx.Conn][]string{
+		service: {
+			"create table river.mine (id int)", "drop table river.river_job", "select * from account.tenant_modules",
+			"select * from account.users",
+		},
+		authserver: {
+			"select * from river.river_job", "select * from resource.submissions",
+			"select * from account.module_state(gen_random_uuid(), 'engage')",
+		},
+	} {
+		for _, statement := range forbidden {
+			if _, err := session.Exec(t.Context(), statement); err == nil {
+				t.Errorf("%s may: %s", session.Config().User, statement)
+			}
+		}
+	}
+}
+
+// A submission whose answers cannot be decoded is rejected, so that its job ends.
+func TestReject_DoesNotReadAnswers(t *testing.T) {
+	t.Parallel()
+	w, store := newStore(t)
+	workspaceID, id := w.Workspace(), uuid.New()
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
+		values ($1, $2, $3, gen_random_uuid(), '"no object"', '[]', false)`, id, workspaceID, addForm(w, workspaceID))
+	if err := store.Engage(nil).Process(t.Context(), workspaceID, id); err == nil {
+		t.Error("the submission was processed")
+	}
+	for range 2 {
+		must(t, store.Engage(nil).Reject(t.Context(), workspaceID, id, "It cannot be read."))
+	}
+	w.Wants(1, `select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
+		and reasons = '["It cannot be read."]'`, workspaceID)
 }

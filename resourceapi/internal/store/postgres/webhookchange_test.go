@@ -47,65 +47,39 @@ func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
 	t.Parallel()
 	w, opened := newStore(t)
 	store := opened.Webhooks()
-	all := []perm.Permission{perm.AccountAPIAccess, perm.AccountReadMembers}
+	type change = func(workspaceID, user uuid.UUID)
+	holding := func(held ...perm.Permission) change {
+		return func(workspaceID, user uuid.UUID) { w.Member(workspaceID, user, held...) }
+	}
+	set := func(columns string) change {
+		return func(workspaceID, _ uuid.UUID) {
+			w.Exec("update account.webhooks set "+columns+" where tenant_id = $1", workspaceID)
+		}
+	}
 	for name, c := range map[string]struct {
+		change         change
 		asked          bool // for personal data
 		resent         bool // instead of sent for the first time
-		change         func(workspaceID, user uuid.UUID)
 		sent, personal bool
 	}{
-		"nothing changes": {
-			asked: true, change: func(uuid.UUID, uuid.UUID) {}, sent: true, personal: true,
-		},
-		"the user loses the permission": {
-			asked: true,
-			change: func(workspaceID, user uuid.UUID) {
-				w.Member(workspaceID, user, perm.AccountAPIAccess)
-			},
-		},
-		"the user loses access to the API": {
-			asked: true,
-			change: func(workspaceID, user uuid.UUID) {
-				w.Member(workspaceID, user, perm.AccountReadMembers)
-			},
-		},
+		"nothing changes":                  {func(_, _ uuid.UUID) {}, true, false, true, true},
+		"the user loses the permission":    {holding(perm.AccountAPIAccess), true, false, false, false},
+		"the user loses access to the API": {holding(perm.AccountReadMembers), true, false, false, false},
 		"the endpoint is disabled": {
-			asked: true,
-			change: func(workspaceID, _ uuid.UUID) {
-				w.Exec(`update account.webhooks set enabled = false, reason = 'user', disabled_at = now()
-					where tenant_id = $1`, workspaceID)
-			},
+			set("enabled = false, reason = 'user', disabled_at = now()"), true, false, false, false,
 		},
-		"personal data is asked for": {
-			change: func(workspaceID, user uuid.UUID) {
-				w.Exec("update account.webhooks set personal_data_for = $2 where tenant_id = $1", workspaceID, user)
-			},
-			sent: true, personal: true,
-		},
-		"personal data is no longer asked for": {
-			asked: true,
-			change: func(workspaceID, _ uuid.UUID) {
-				w.Exec("update account.webhooks set personal_data_for = null where tenant_id = $1", workspaceID)
-			},
-			sent: true,
-		},
+		"personal data is asked for":           {set("personal_data_for = user_id"), false, false, true, true},
+		"personal data is no longer asked for": {set("personal_data_for = null"), true, false, true, false},
 		"the user loses the permission before a resend": {
-			asked: true, resent: true,
-			change: func(workspaceID, user uuid.UUID) {
-				w.Member(workspaceID, user, perm.AccountAPIAccess)
-			},
+			holding(perm.AccountAPIAccess), true, true, false, false,
 		},
 		"personal data is no longer asked for before a resend": {
-			asked: true, resent: true,
-			change: func(workspaceID, _ uuid.UUID) {
-				w.Exec("update account.webhooks set personal_data_for = null where tenant_id = $1", workspaceID)
-			},
-			sent: true,
+			set("personal_data_for = null"), true, true, true, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			workspaceID, user := w.Workspace(), w.User()
-			w.Member(workspaceID, user, all...)
+			w.Member(workspaceID, user, perm.AccountAPIAccess, perm.AccountReadMembers)
 			changing := changingStore{store, func() { c.change(workspaceID, user) }}
 			received := deliverTo(t, w, changing, workspaceID, user, c.asked, c.resent)
 			if sent := len(received) > 0; sent != c.sent {
@@ -179,4 +153,28 @@ func deliverTo(
 	}
 	deliver(store)
 	return received
+}
+
+// W8: while Engage is off in the workspace, submissions cannot be read with the API either.
+func TestW8_SubmissionIsNotSentWhileModuleIsOff(t *testing.T) {
+	t.Parallel()
+	w, store := newStore(t)
+	workspaceID, submission := w.Workspace(), uuid.New()
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
+		values ($1, $2, $3, gen_random_uuid(), '{}', '[]', false)`, submission, workspaceID, addForm(w, workspaceID))
+	e := delivery.Event{Type: "submission.created", Data: []byte(`{"id":"` + submission.String() + `"}`)}
+	for _, state := range []struct{ enabled, provisioned, want bool }{
+		{true, true, true},
+		{false, true, false},
+		{true, false, false},
+	} {
+		w.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+			values ($1, 'engage', $2, $3) on conflict (tenant_id, module) do update
+			set enabled = excluded.enabled, provisioned = excluded.provisioned`,
+			workspaceID, state.enabled, state.provisioned)
+		p := orFail(store.Webhooks().PersonalData(t.Context(), workspaceID, e))(t)
+		if (p.Submission != nil) != state.want {
+			t.Errorf("%+v: %+v", state, p)
+		}
+	}
 }
