@@ -37,10 +37,8 @@ func (a answer) expect(t testing.TB, status int, code, challenge string) answer 
 		(!strings.Contains(got, `error="`+challenge+`"`) || !strings.Contains(got, named)):
 		t.Errorf("not a challenge of %s: %s", challenge, got)
 	}
-	if a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Content-Type-Options") != "nosniff" ||
-		a.Header.Get("X-Request-Id") == "" {
-		t.Errorf("headers: %v", a.Header)
-	}
+	a.header(t, "Cache-Control", "no-store").header(t, "X-Content-Type-Options", "nosniff").
+		header(t, "X-Request-Id", "*")
 	return a
 }
 
@@ -108,37 +106,33 @@ func TestAPI_RefusesEndedCredential(t *testing.T) {
 	s := newService(t)
 	const disable = `update account.users set disabled_at = now()
 		where id in (select user_id from account.memberships where {mine})`
-	for name, end := range map[string]string{
-		"revoked":            "update account.personal_access_tokens set revoked_at = now() where {mine}",
-		"expired":            "update account.personal_access_tokens set expires_at = now() where {mine}",
-		"of a disabled user": disable,
-	} {
-		t.Run("personal access token "+name, func(t *testing.T) {
-			s := s.forTest(t)
-			workspaceID, pat := s.reader()
-			if a := s.get(listPath, as(pat, workspaceID)); a.Status != 200 {
-				t.Fatalf("before: %d %s", a.Status, a.Body)
-			}
-			s.Exec(end)
-			s.get(listPath, as(pat, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-		})
+	const revoke = "update account.grants set state = 'revoked', revoked_at = now() where {mine}"
+	pat := func(s *service, workspaceID, user uuid.UUID) string {
+		return s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	}
-	for name, end := range map[string]string{
-		"revoked":            "update account.grants set state = 'revoked', revoked_at = now() where {mine}",
-		"ended":              "update account.grants set ends_at = now() where {mine}",
-		"pending":            "update account.grants set state = 'pending' where {mine}",
-		"gone":               "delete from account.grants where {mine}",
-		"of a disabled user": disable,
+	grant := func(s *service, workspaceID, user uuid.UUID) string {
+		return s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
+	}
+	for name, c := range map[string]struct {
+		credential func(s *service, workspaceID, user uuid.UUID) string
+		end        string
+	}{
+		"token revoked":            {pat, "update account.personal_access_tokens set revoked_at = now() where {mine}"},
+		"token expired":            {pat, "update account.personal_access_tokens set expires_at = now() where {mine}"},
+		"token of a disabled user": {pat, disable},
+		"grant revoked":            {grant, revoke},
+		"grant ended":              {grant, "update account.grants set ends_at = now() where {mine}"},
+		"grant pending":            {grant, "update account.grants set state = 'pending' where {mine}"},
+		"grant gone":               {grant, "delete from account.grants where {mine}"},
+		"grant of a disabled user": {grant, disable},
 	} {
-		t.Run("access token of a grant "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := s.forTest(t)
 			workspaceID, user := s.member(perm.ProgrammesRead)
-			token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
-			if a := s.get(listPath, as(token, workspaceID)); a.Status != 200 {
-				t.Fatalf("before: %d %s", a.Status, a.Body)
-			}
-			s.Exec(end)
-			s.get(listPath, as(token, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+			h := as(c.credential(s, workspaceID, user), workspaceID)
+			s.get(listPath, h).wants(t, 200)
+			s.Exec(c.end)
+			s.get(listPath, h).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		})
 	}
 }
@@ -208,10 +202,7 @@ func TestAPI_RecordsCredentialUse(t *testing.T) {
 	s := newService(t)
 	workspaceID, user := s.member()
 	used, unused := s.PAT(workspaceID, user), s.PAT(workspaceID, user)
-	app, err := New(t.Context(), s.config, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	app := orFail(New(t.Context(), s.config, slog.New(slog.DiscardHandler)))(t)
 	for _, token := range []string{used.Reveal(), unused.Reveal() + "x"} {
 		request := httptest.NewRequest("GET", listPath, nil)
 		request.Header.Set("Authorization", "Bearer "+token)
@@ -220,12 +211,8 @@ func TestAPI_RecordsCredentialUse(t *testing.T) {
 	app.Close() // records the uses
 	const recorded = `select count(*) from account.token_uses u
 		join account.personal_access_tokens p on p.tenant_id = u.tenant_id and p.id = u.token_id where p.{mine}`
-	if n := s.Count(recorded+" and hash = $1", credential.Hash(used.Reveal())); n != 1 {
-		t.Error("the use is not recorded")
-	}
-	if n := s.Count(recorded); n != 1 {
-		t.Errorf("%d uses recorded, want 1", n)
-	}
+	s.Wants(1, recorded+" and hash = $1", credential.Hash(used.Reveal()))
+	s.Wants(1, recorded)
 }
 
 // Step 2: the workspace is named. It is checked only if the credential is valid.
@@ -304,8 +291,121 @@ func TestRoutes_CheckPathAndMethodBeforeCredential(t *testing.T) {
 	} {
 		a := s.do("BREW", path, nil, "")
 		a.expect(t, 405, "METHOD_NOT_ALLOWED", "")
-		if a.Header.Get("Allow") != allow {
-			t.Errorf("%s allows %q, want %q", path, a.Header.Get("Allow"), allow)
+		a.header(t, "Allow", allow)
+	}
+}
+
+// Step 3: membership, permission, workspace and LLM integration, as they are now.
+func TestAPI_RefusesWithoutPermission(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	elsewhere := s.Workspace()
+	s.Member(elsewhere, user, perm.ProgrammesRead)
+
+	t.Run("another workspace, member there or not, existing or not", func(t *testing.T) {
+		first := s.get(listPath, as(pat, elsewhere)).expect(t, 403, "FORBIDDEN", "")
+		for _, other := range []uuid.UUID{s.Workspace(), uuid.New(), uuid.Nil} {
+			s.get(listPath, as(pat, other)).expect(t, 403, "FORBIDDEN", "").is(t, first.Body)
+		}
+	})
+	t.Run("the token lacks the permission, its user has it", func(t *testing.T) {
+		// A personal access token cannot be consented to again: the message says what to do instead.
+		s.do("POST", listPath, as(pat, workspaceID).json(), `{"name":"x"}`).
+			expect(t, 403, "FORBIDDEN", "").has(t, "Create a token")
+	})
+	t.Run("the grant lacks the permission, its user has it", func(t *testing.T) {
+		g := s.Grant(standing.Connector, workspaceID, user, resource, perm.EngageReadForms)
+		h := as(s.token(claims(g)), workspaceID).json()
+		creates := func(registered ...string) answer {
+			t.Helper()
+			s.Exec("update account.oauth_clients set required_permissions = $2 where id = $1", g.Client, registered)
+			return s.do("POST", listPath, h, `{"name":"x"}`)
+		}
+		// The scope has the token's permissions, the missing one, and the read permission that the write needs.
+		creates("engage:read:forms", "programmes:read:programmes", "programmes:write:programmes").
+			expect(t, 403, "FORBIDDEN", "insufficient_scope").hasInHeader(t, "WWW-Authenticate",
+			`scope="programmes:read:programmes programmes:write:programmes engage:read:forms"`)
+		// The challenge does not name a permission that the client cannot request.
+		creates("engage:read:forms", "programmes:write:programmes").
+			expect(t, 403, "FORBIDDEN", "insufficient_scope").
+			hasInHeader(t, "WWW-Authenticate", `scope="programmes:write:programmes engage:read:forms"`)
+		creates("engage:read:forms").expect(t, 403, "FORBIDDEN", "").has(t, "connecting again does not help")
+	})
+	t.Run("the access token's scope is less than its grant", func(t *testing.T) {
+		c := claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead, perm.ProgrammesWrite))
+		c.Scope = perm.NewSet(perm.ProgrammesWrite)
+		s.get(listPath, as(s.token(c), workspaceID)).expect(t, 403, "FORBIDDEN", "insufficient_scope")
+	})
+	t.Run("the user lost the permission and got it back", func(t *testing.T) {
+		s.Member(workspaceID, user)
+		s.get(listPath, as(pat, workspaceID)).expect(t, 403, "FORBIDDEN", "").has(t, "administrator")
+		s.Member(workspaceID, user, perm.ProgrammesRead)
+		s.get(listPath, as(pat, workspaceID)).wants(t, 200)
+	})
+	t.Run("neither has the permission", func(t *testing.T) {
+		s.Member(workspaceID, user, perm.EngageReadForms)
+		s.get(listPath, s.holding(workspaceID, user, perm.EngageReadForms)).expect(t, 403, "FORBIDDEN", "")
+		s.Member(workspaceID, user, perm.ProgrammesRead)
+	})
+	t.Run("former member", func(t *testing.T) {
+		s.RemoveMember(workspaceID, user)
+		s.get(listPath, as(pat, workspaceID)).expect(t, 403, "FORBIDDEN", "").has(t, "no longer a member")
+	})
+}
+
+func TestAPI_LLMIntegrationOffRefusesConnectorsOnly(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	connector := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	confidential := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	for _, off := range []string{
+		"update account.tenant_features set enabled = false where {mine}",
+		"delete from account.tenant_features where {mine}",
+	} {
+		s.Exec(off)
+		s.get(listPath, as(connector, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+		for _, token := range []string{confidential, pat} {
+			s.get(listPath, as(token, workspaceID)).wants(t, 200)
+		}
+	}
+}
+
+// Step 4: the module, after step 3 and before step 5.
+func TestAPI_RequiresEnabledAndProvisionedModule(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
+	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	without := s.PAT(workspaceID, user, perm.EngageReadForms).Reveal()
+	connector := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	s.Exec("update account.tenant_features set enabled = false where {mine}")
+	_, stranger := s.reader()
+	const set = "update account.tenant_modules set "
+	for _, c := range []struct {
+		set    string
+		status int
+		code   string
+	}{
+		{set + "enabled = true, provisioned = false where {mine}", 503, "TENANT_NOT_PROVISIONED"},
+		{set + "enabled = false, provisioned = true where {mine}", 403, "MODULE_NOT_ENABLED"},
+		{set + "enabled = false, provisioned = false where {mine}", 403, "MODULE_NOT_ENABLED"},
+		{"delete from account.tenant_modules where {mine}", 403, "MODULE_NOT_ENABLED"},
+	} {
+		s.Exec(c.set)
+		for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {
+			a := s.get(path, as(pat, workspaceID))
+			a.expect(t, c.status, c.code, "")
+			if !strings.Contains(a.Body, "operator of this server") &&
+				!strings.Contains(a.Body, "administrator who operates this server") {
+				t.Errorf("the message does not say who can change this: %s", a.Body)
+			}
+			a.header(t, "Retry-After", "")
+		}
+		for _, token := range []string{without, stranger, connector} { // who must not learn the module's state
+			for _, path := range []string{listPath, listPath + "?limit=0", listPath + "/" + uuid.NewString()} {
+				s.get(path, as(token, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+			}
 		}
 	}
 }

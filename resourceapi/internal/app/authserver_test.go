@@ -21,24 +21,15 @@ type signingKey struct{ jose.JSONWebKey }
 // newKey returns a new private key with the key identifier name.
 func newKey(t testing.TB, name string) signingKey {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := orFail(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return signingKey{jose.JSONWebKey{Key: private, KeyID: name}}
 }
 
 // sign returns a token with the claims.
 func (s signingKey) sign(t testing.TB, c accesstoken.Claims) string {
 	t.Helper()
-	signing, err := accesstoken.NewSigningKey(s.JSONWebKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := accesstoken.Sign(signing, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signing := orFail(accesstoken.NewSigningKey(s.JSONWebKey))(t)
+	token := orFail(accesstoken.Sign(signing, c))(t)
 	return token.Reveal()
 }
 

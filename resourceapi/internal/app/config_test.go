@@ -1,10 +1,17 @@
 package app
 
 import (
+	"bytes"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 const goodKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -90,5 +97,195 @@ func TestConfig_WebhookCAIsForDevelopment(t *testing.T) {
 	bad := Config{BaseURL: "http://localhost:8080", WebhookCA: "no certificate"}
 	if mistakes := bad.checkWebhooks(); len(mistakes) != 1 || !strings.Contains(mistakes[0].Error(), "no PEM") {
 		t.Errorf("%v", mistakes)
+	}
+}
+
+// apply runs the command with a file and returns its output.
+func apply(t *testing.T, s *service, c ApplyCommand, file string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := c.Run(t.Context(), []string{"ALMONER_DATABASE_URL=" + s.Database.Resourceapi}, strings.NewReader(file), &out)
+	return out.String(), err
+}
+
+func TestApply_CreatesAndChangesForms(t *testing.T) {
+	s := newService(t)
+	workspaceID, id := s.Workspace(), uuid.NewString()
+	file := `clients: [{id: x, kind: service}]
+forms:
+  - id: ` + id + `
+    workspace: ` + workspaceID.String() + `
+    title: Volunteer
+    retentionMonths: 12
+    allowedOrigins: [https://www.example.org]
+    fields:
+      - {name: email, label: E-mail, type: email, required: true}
+      - {name: area, label: Where, type: select, required: false, options: [Kitchen, Garden]}
+`
+	const stored = "select count(*) from resource.forms where id = $1 and tenant_id = $2 and title = $3"
+	out, err := apply(t, s, ApplyCommand{DryRun: true}, file)
+	if err != nil || !strings.Contains(out, "create  "+id) || !strings.Contains(out, "Dry run") ||
+		strings.Contains(out, "embed key") || s.Count(stored, id, workspaceID, "Volunteer") != 0 {
+		t.Errorf("dry run: %s %v", out, err)
+	}
+	out, err = apply(t, s, ApplyCommand{}, file)
+	if err != nil || !strings.Contains(out, "embed key: alm_embed_") ||
+		s.Count(stored, id, workspaceID, "Volunteer") != 1 {
+		t.Errorf("%s %v", out, err)
+	}
+	if out, err = apply(t, s, ApplyCommand{}, file); err != nil || out != "0 created, 0 changed, 1 unchanged\n" {
+		t.Errorf("again: %s %v", out, err)
+	}
+	renamed := strings.Replace(file, "Volunteer", "Help out", 1) + "    enabled: false\n"
+	out, err = apply(t, s, ApplyCommand{DryRun: true}, renamed)
+	if err != nil || !strings.Contains(out, "Help out: title, enabled\n") ||
+		s.Count(stored, id, workspaceID, "Volunteer") != 1 {
+		t.Errorf("dry run of a change: %s %v", out, err)
+	}
+	out, err = apply(t, s, ApplyCommand{JSON: true}, renamed)
+	if err != nil || !strings.Contains(out, `"action": "change"`) || s.Count(stored, id, workspaceID, "Help out") != 1 {
+		t.Errorf("change: %s %v", out, err)
+	}
+}
+
+// A file with a mistake changes nothing, and the error names the mistake.
+func TestApply_InvalidFileChangesNothing(t *testing.T) {
+	s := newService(t)
+	workspaceID, id := s.Workspace().String(), uuid.NewString()
+	entry := func(id, title, name string) string {
+		return "  - {id: " + id + ", workspace: " + workspaceID + ", title: " + title +
+			", allowedOrigins: [], fields: [{name: " + name + ", label: A, type: text, required: false}]}\n"
+	}
+	orFail(apply(t, s, ApplyCommand{}, "forms:\n"+entry(id, "One", "a")))(t)
+	for file, words := range map[string]string{
+		"":                                 "no forms",
+		"form: []\n":                       "not valid",
+		"forms: [{id: x}]\n":               "id must be a UUID",
+		"forms:\n" + entry(id, "One", "b"): "choose a new id",
+		"forms:\n" + entry(uuid.NewString(), "Two", "a") + entry(id, "One", "b"):            "choose a new id",
+		"forms:\n" + entry(uuid.NewString(), "''", "a"):                                     "title: ",
+		"forms:\n" + entry(id, "One", "a") + entry(id, "One", "a"):                          "earlier entry",
+		"forms:\n" + strings.Replace(entry(id, "One", "a"), "title", "colour: x, title", 1): "colour",
+	} {
+		if _, err := apply(t, s, ApplyCommand{}, file); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v, want %q", file, err, words)
+		}
+	}
+	s.wantsRows(1, "resource.forms", "")
+}
+
+// A file that names an unknown workspace changes nothing, not even the forms before it.
+func TestApply_UnknownWorkspaceChangesNothing(t *testing.T) {
+	s := newService(t)
+	unknown := uuid.NewString()
+	entry := func(workspace, title string) string {
+		return "  - {id: " + uuid.NewString() + ", workspace: " + workspace + ", title: " + title +
+			", allowedOrigins: [], fields: [{name: a, label: A, type: text, required: false}]}\n"
+	}
+	good := "forms:\n" + entry(s.Workspace().String(), "One")
+	for _, dry := range []bool{true, false} {
+		out, err := apply(t, s, ApplyCommand{DryRun: dry}, good+entry(unknown, "Two"))
+		if err == nil || out != "" ||
+			!strings.Contains(err.Error(), `forms[1] ("Two"): there is no workspace `+unknown) {
+			t.Errorf("%s %v", out, err)
+		}
+	}
+	s.wantsRows(0, "resource.forms", "")
+	if out, err := apply(t, s, ApplyCommand{}, good); err != nil {
+		t.Errorf("%s %v", out, err)
+	}
+	s.wantsRows(1, "resource.forms", "created_by is null")
+}
+
+// Assistants and OAuth clients show the brand name of the deployment.
+func TestBrand_NoOtherNameIsShown(t *testing.T) {
+	t.Parallel()
+	s := ownService(t, func(c *Config) { c.BrandName = "Harbour Trust" })
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	token := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	const known = "/.well-known/oauth-protected-resource"
+	for what, c := range map[string]struct {
+		a    answer
+		want string
+	}{
+		"metadata of the API":        {s.get(known+"/v1", nil), `"Harbour Trust API"`},
+		"metadata of MCP":            {s.get(known+"/mcp", nil), `"Harbour Trust for assistants"`},
+		"title of the server":        {s.post(assistant(token), initialize), `"title":"Harbour Trust"`},
+		"instructions of the server": {s.post(assistant(token), initialize), `"Harbour Trust lets you read`},
+		"documentation":              {s.get("/v1/docs", nil), "<title>Harbour Trust API</title>"},
+	} {
+		if !strings.Contains(c.a.Body, c.want) || what != "documentation" && strings.Contains(c.a.Body, "Almoner") {
+			t.Errorf("%s: %s", what, c.a.Body)
+		}
+	}
+}
+
+func TestForms_RetentionMonths(t *testing.T) {
+	s := newService(t)
+	h, f := s.form()
+	path := f.own()
+	s.get(path, h).has(t, `"retentionMonths":24`)
+	a := s.do("POST", formsPath, h, allTypesWith(`"retentionMonths":6`))
+	a.wants(t, 201, `"retentionMonths":6`)
+	s.patch(f, h, `{"retentionMonths":120}`).wants(t, 200, `"retentionMonths":120`)
+	workspaceID, user := s.member(perm.EngageWriteForms)
+	formsOnly := as(s.PAT(workspaceID, user, perm.EngageWriteForms).Reveal(), workspaceID).json()
+	own := s.makeForm(formsOnly, allTypes)
+	s.patch(own, formsOnly, `{"retentionMonths":1}`).expect(t, 403, "FORBIDDEN", "")
+	s.patch(own, formsOnly, `{"title":"Another"}`).wants(t, 200)
+	s.patch(f, h, `{"title":"Another"}`).has(t, `"retentionMonths":120`)
+	const changed = `select count(*) from account.events where type = 'form.updated' and data ->> 'id' = $1
+		and data -> 'changed' ? 'retentionMonths'`
+	s.Wants(1, changed, f.ID.String())
+	for _, wrong := range []string{`0`, `121`, `-1`, `1.5`, `"24"`, `null`, `1e1`, `99999999999999999999`, `[]`} {
+		if _, named := s.patch(f, h, `{"retentionMonths":`+wrong+`}`).fields(t)["retentionMonths"]; !named {
+			t.Errorf("PATCH %s: not named", wrong)
+		}
+		a := s.do("POST", formsPath, h, allTypesWith(`"retentionMonths":`+wrong+``))
+		if _, named := a.fields(t)["retentionMonths"]; !named {
+			t.Errorf("POST %s: not named", wrong)
+		}
+	}
+}
+
+// The command counts the due records, and deletes them only when it is told to.
+func TestRetentionCommand(t *testing.T) {
+	t.Parallel()
+	s := ownService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	s.Exec(`insert into resource.imports (id, tenant_id, user_id, status, finished_at)
+		values (gen_random_uuid(), $1, $2, 'processed', $3)`, workspaceID, user, time.Now().AddDate(0, 0, -91))
+	environ := []string{"ALMONER_DATABASE_URL=" + s.Database.Resourceapi}
+	run := func(deletes, asJSON bool) string {
+		t.Helper()
+		var out bytes.Buffer
+		must(t, Retention(t.Context(), environ, deletes, asJSON, &out))
+		return out.String()
+	}
+	var rows []struct {
+		Kind     string
+		Setting  string
+		KeepDays *int
+		Due      int
+	}
+	must(t, json.Unmarshal([]byte(run(false, true)), &rows))
+	for _, r := range rows {
+		if r.Kind == "finished imports" && (r.Due != 1 || *r.KeepDays != 90 ||
+			r.Setting != "ALMONER_RETENTION_IMPORTS_DAYS") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if text := run(false, false); strings.Count(text, "\n") != len(rows)+1 ||
+		!strings.Contains(text, "retentionMonths of the form") {
+		t.Errorf("%s", text)
+	}
+	s.wantsRows(1, "resource.imports", "")
+	if text := run(true, false); !strings.Contains(text, "finished imports") {
+		t.Errorf("%s", text)
+	}
+	s.wantsRows(0, "resource.imports", "")
+	wrong := append(environ, "ALMONER_RETENTION_IMPORTS_DAYS=-1")
+	if err := Retention(t.Context(), wrong, false, false, &bytes.Buffer{}); err == nil {
+		t.Error("a negative number of days is accepted")
 	}
 }

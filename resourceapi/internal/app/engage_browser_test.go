@@ -21,10 +21,7 @@ import (
 // sharedBrowser is a browser for all tests, which TestMain closes.
 var (
 	sharedBrowser = testkit.Once(func(t testing.TB) context.Context {
-		profile, err := localstore.ProcessDir("almoner-test-chromium-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		profile := orFail(localstore.ProcessDir("almoner-test-chromium-"))(t)
 		options := append(
 			chromedp.DefaultExecAllocatorOptions[:],
 			chromedp.ExecPath(localstore.FindChromium(os.Getenv("ALMONER_TEST_TOOLS"))),
@@ -107,10 +104,7 @@ func (s *service) asIfSlowlyFilled(f formRecord, where ...chromedp.QueryOption) 
 // frame returns the embedded page, whichever it is now.
 func frame(tab context.Context, t *testing.T) *chromedp.Node {
 	t.Helper()
-	frames, err := chromedp.Run(tab, chromedp.Nodes(chromedp.CSS("iframe")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	frames := orFail(chromedp.Run(tab, chromedp.Nodes(chromedp.CSS("iframe"))))(t)
 	return frames[0]
 }
 
@@ -119,7 +113,7 @@ func in(tab context.Context, t *testing.T, selector string) string {
 	t.Helper()
 	var text string
 	await.NoError(t, func() (err error) {
-		try, cancel := context.WithTimeout(tab, 10*time.Second) // the frame navigates between pages
+		try, cancel := context.WithTimeout(tab, 2*time.Second) // the frame navigates between pages
 		defer cancel()
 		text, err = chromedp.Run(try, chromedp.Text(chromedp.CSS(selector), chromedp.FromNode(frame(tab, t))))
 		if err == nil && strings.TrimSpace(text) == "" { // the page was left meanwhile
@@ -132,10 +126,7 @@ func in(tab context.Context, t *testing.T, selector string) string {
 
 func evaluate[T any](tab context.Context, t *testing.T, script string) T {
 	t.Helper()
-	value, err := chromedp.Run(tab, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
-	if err != nil {
-		t.Fatalf("%s: %v", script, err)
-	}
+	value := orFail(chromedp.Run(tab, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise)))(t)
 	return value
 }
 
@@ -145,30 +136,22 @@ func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
-	do := func(steps ...chromedp.Action[chromedp.Void]) {
-		t.Helper()
-		if err := chromedp.Do(tab, steps...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do(chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe")))
+	do(tab, t, chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe")))
 	if title := in(tab, t, "h1"); title != "Volunteer with us" {
 		t.Fatalf("%q", title)
 	}
-	e.until("the frame is as high as the form", func() bool { return evaluate[float64](tab, t, frameHeight) > 900 })
-	before := evaluate[float64](tab, t, frameHeight)
+	height := func() float64 { return evaluate[float64](tab, t, frameHeight) }
+	e.until("the frame is as high as the form", func() bool { return height() > 900 })
+	before := height()
 
-	do(chromedp.Click(chromedp.CSS("button[type=submit]"), chromedp.FromNode(frame(tab, t))))
+	do(tab, t, chromedp.Click(chromedp.CSS("button[type=submit]"), chromedp.FromNode(frame(tab, t))))
 	if alert := in(tab, t, ".alert"); !strings.Contains(alert, "Please correct 3 answers") {
 		t.Errorf("%s", alert)
 	}
-	e.until(
-		"the frame has grown with what is wrong",
-		func() bool { return evaluate[float64](tab, t, frameHeight) > before+50 },
-	)
+	e.until("the frame has grown with what is wrong", func() bool { return height() > before+50 })
 
 	here := chromedp.FromNode(frame(tab, t))
-	do(
+	do(tab, t,
 		chromedp.SendKeys(chromedp.CSS("#f0"), "Ada Okafor", here),
 		chromedp.SendKeys(chromedp.CSS("#f1"), "ada@example.org", here),
 		chromedp.SendKeys(chromedp.CSS("#f5"), "Garden", here),
@@ -182,7 +165,7 @@ func TestEmbed_FormIsSubmittedFromAnotherOrigin(t *testing.T) {
 		t.Errorf("%s", thanks)
 	}
 	e.until("processed", func() bool {
-		return e.Count(`select count(*) from resource.submissions where {mine} and status = 'processed'
+		return e.rows("resource.submissions", `status = 'processed'
 			and answers @> '{"name":"Ada Okafor","area":"Garden","days":["Friday"],"privacy":true}'`) == 1
 	})
 	e.until("the page says so", func() bool { return strings.Contains(in(tab, t, ".thanks"), "have processed them") })
@@ -207,43 +190,32 @@ func TestEmbed_BrowserRefusesOriginNotAllowed(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
+	wants := func(script, want string) {
+		t.Helper()
+		if got := evaluate[string](tab, t, script); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 	script := fmt.Sprintf(byScript, local(e.server)+e.form.path())
 	token := e.tokens.ForSubmission(e.form.ID, time.Now())
-	if err := chromedp.Do(tab, chromedp.Navigate(e.foreign), chromedp.WaitVisible(chromedp.CSS("iframe"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := evaluate[string](tab, t, script); got != "refused" {
-		t.Errorf("%s", got)
-	}
-	blind := fmt.Sprintf(`fetch(%q, {method: "POST", mode: "no-cors", body: %q}).then(() => "sent")`,
-		local(e.server)+e.form.path()+"/submissions", submissionOf(token, goodAnswers()))
-	if got := evaluate[string](tab, t, blind); got != "sent" {
-		t.Errorf("%s", got)
-	}
-	const loaded = `new Promise(done => document.readyState == "complete" ? done(true) :
-		addEventListener("load", () => done(true)))` // the page's load waits for its frames
-	if !evaluate[bool](tab, t, loaded) {
-		t.Error("the page did not load")
-	}
-	forms, err := chromedp.Run(
-		tab,
-		chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t))),
-	)
-	if err != nil || len(forms) != 0 {
-		t.Errorf("the form is shown: %d, %v", len(forms), err)
+	do(tab, t, chromedp.Navigate(e.foreign), chromedp.WaitVisible(chromedp.CSS("iframe")))
+	wants(script, "refused")
+	wants(fmt.Sprintf(`fetch(%q, {method: "POST", mode: "no-cors", body: %q}).then(() => "sent")`,
+		local(e.server)+e.form.path()+"/submissions", submissionOf(token, goodAnswers())), "sent")
+	wants(`new Promise(done => document.readyState == "complete" ? done("loaded") :
+		addEventListener("load", () => done("loaded")))`, "loaded") // the page's load waits for its frames
+	forms := orFail(chromedp.Run(tab,
+		chromedp.Nodes(chromedp.CSSAll("form"), chromedp.AtLeast(0), chromedp.FromNode(frame(tab, t)))))(t)
+	if len(forms) != 0 {
+		t.Errorf("the form is shown: %d", len(forms))
 	}
 	if height := evaluate[float64](tab, t, frameHeight); height != 512 {
 		t.Errorf("the frame got a height: %g", height)
 	}
-	if e.submissions() != 0 {
-		t.Error("the submission was stored")
-	}
-	if err := chromedp.Do(tab, chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := evaluate[string](tab, t, script); got != "202 36" || e.submissions() != 1 {
-		t.Errorf("%s, %d stored", got, e.submissions())
-	}
+	e.wantsRows(0, "resource.submissions", "")
+	do(tab, t, chromedp.Navigate(e.allowed), chromedp.WaitVisible(chromedp.CSS("iframe")))
+	wants(script, "202 36")
+	e.wantsRows(1, "resource.submissions", "")
 }
 
 // The frame shows the whole form on a phone and on a desktop: nothing is cut off, nothing scrolls within it, and it
@@ -252,19 +224,13 @@ func TestEmbed_FrameHeightFollowsForm(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
 	tab := newBrowser(t)
-	set := func(width int64) {
-		t.Helper()
-		if err := chromedp.Do(tab, chromedp.EmulateViewport(width, 844)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	set := func(width int64) { t.Helper(); do(tab, t, chromedp.EmulateViewport(width, 844)) }
 	open := func(address string) {
 		t.Helper()
-		if err := chromedp.Do(tab, chromedp.Navigate(address), chromedp.WaitReady(chromedp.CSS("body"))); err != nil {
-			t.Fatal(err)
-		}
+		do(tab, t, chromedp.Navigate(address), chromedp.WaitReady(chromedp.CSS("body")))
 	}
 	const frameWidth = "Math.round(document.querySelector('iframe').getBoundingClientRect().width)"
+	const scrolls = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 	heights := map[int64]float64{} // of the page alone, at the frame's width
 	for _, width := range []int64{390, 1280} {
 		set(width)
@@ -272,7 +238,7 @@ func TestEmbed_FrameHeightFollowsForm(t *testing.T) {
 		set(evaluate[int64](tab, t, frameWidth))
 		open(local(e.server) + e.form.path() + "/embed?frame=1")
 		heights[width] = evaluate[float64](tab, t, "document.documentElement.scrollHeight")
-		if evaluate[bool](tab, t, "document.documentElement.scrollWidth > document.documentElement.clientWidth") {
+		if evaluate[bool](tab, t, scrolls) {
 			t.Errorf("%d wide: the form is wider than its frame", width)
 		}
 	}
@@ -287,8 +253,113 @@ func TestEmbed_FrameHeightFollowsForm(t *testing.T) {
 			difference := evaluate[float64](tab, t, frameHeight) - heights[width]
 			return difference >= 0 && difference <= 2
 		})
-		if evaluate[bool](tab, t, "document.documentElement.scrollWidth > document.documentElement.clientWidth") {
+		if evaluate[bool](tab, t, scrolls) {
 			t.Errorf("%d wide: the site has to be scrolled sideways", width)
 		}
 	}
+}
+
+// do runs the steps in the tab.
+func do(tab context.Context, t *testing.T, steps ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	must(t, chromedp.Do(tab, steps...))
+}
+
+func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
+	t.Parallel()
+	s := ownService(t, silently)
+	_, f := s.form()
+	first := s.accepted(f)
+	var w *wire
+	worker := s.build(through(t, &w)) // the API connects to Postgres directly
+	w.freeze()
+	s.work(worker)
+	s.until("the first attempt to connect has failed", func() bool {
+		return strings.Contains(s.log.String(), "submissions not processed and webhooks not sent; retrying")
+	})
+	if state := s.state(first); state.Status != "accepted" {
+		t.Fatalf("%+v without Postgres", state)
+	}
+	w.thaw()
+	s.processed(first)
+	w.cut()
+	s.processed(s.accepted(f))
+}
+
+func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
+	t.Parallel()
+	s := ownService(t)
+	_, f := s.form()
+	body, path := submissionOf(s.submissionToken(f), goodAnswers()), s.accepted(f).StatusURL[len(base):]
+	var w *wire
+	s.serve(s.build(silently, through(t, &w)))
+	w.freeze()
+	requests{
+		"form":            func() answer { return s.get(f.path(), nil) },
+		"submission":      func() answer { return s.submit(f, nil, body) },
+		"status":          func() answer { return s.get(path, nil) },
+		"submit with key": func() answer { return s.submit(f, header{"Idempotency-Key": "k"}, body) },
+	}.unavailable(t)
+	w.thaw()
+	w.cut()
+	var last answer
+	s.until("the form is accepted again", func() bool { last = s.submit(f, nil, body); return last.Status != 503 })
+	s.acceptedAs(last)
+}
+
+// A user who submits a form during an outage gets a page that resubmits the answers with one click.
+func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
+	t.Parallel()
+	s := ownService(t)
+	_, f := s.form()
+	var w *wire
+	s.serve(s.build(silently, through(t, &w), func(c *Config) {
+		c.BaseURL = local(s.server) // so that the browser's Origin is the page's own
+	}))
+	tab, button := newBrowser(t), chromedp.CSS("button[type=submit]")
+	says := func(text string) {
+		t.Helper()
+		s.until("the page says: "+text, func() bool {
+			return strings.Contains(evaluate[string](tab, t, "document.body ? document.body.innerText : ''"), text)
+		})
+	}
+	do(tab, t,
+		chromedp.Navigate(local(s.server)+f.path()+"/embed"),
+		chromedp.SendKeys(chromedp.CSS("#f0"), `Ada "Okafor" <a@b>`),
+		chromedp.SendKeys(chromedp.CSS("#f1"), "ada@example.org"),
+		chromedp.SendKeys(chromedp.CSS("#f7"), "One line.\nAnother line."),
+		chromedp.Click(chromedp.CSS("#f6-2")), chromedp.Click(chromedp.CSS("#f9")),
+		s.asIfSlowlyFilled(f),
+	)
+	w.freeze()
+	fields := goodFields(s.filled(f))
+	pages := requests{
+		"opened":    func() answer { return s.get(f.path()+"/embed", nil) },
+		"sent":      func() answer { return s.sendPage(f, nil, fields) },
+		"elsewhere": func() answer { return s.sendPage(f, header{"Origin": otherOrigin}, fields) },
+		"empty":     func() answer { return s.sendPage(f, nil, nil) },
+		"accepted":  func() answer { return s.get(f.path()+"/embed?submission=x&token=y", nil) },
+	}.send()
+	for page, heading := range map[string]string{
+		"opened": "We cannot show this form at the moment",
+		"sent":   "We cannot accept your answers at the moment",
+	} {
+		pages[page].wants(t, 503, "<h1>"+heading+"</h1>").
+			header(t, "Content-Type", "text/html; charset=utf-8").
+			header(t, "Retry-After", "*")
+	}
+	s.logHas(`"msg":"request failed","status":503,"cause"`)
+	pages["elsewhere"].wants(t, 503).lacks(t, "<form")
+	pages["empty"].wants(t, 503).lacks(t, "<form", "still on this page")
+	pages["accepted"].wants(t, 503, "We received your answers").lacks(t, "Open the form again")
+	pages["opened"].has(t, "Open the form again").lacks(t, "<form")
+	do(tab, t, chromedp.Click(button))
+	says("Your answers are still on this page")
+
+	w.thaw()
+	s.eventually(t, 200, func() answer { return s.get(f.path(), nil) })
+	do(tab, t, chromedp.Click(button))
+	says("We received your answers")
+	s.wantsRows(1, "resource.submissions", `answers @> '{"name":"Ada \"Okafor\" <a@b>","email":"ada@example.org",
+		"days":["Friday"],"about":"One line.\nAnother line.","privacy":true}'`)
 }

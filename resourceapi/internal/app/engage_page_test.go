@@ -1,12 +1,18 @@
 package app
 
 import (
+	"fmt"
 	"html"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/page/brand"
+	"github.com/almonerhq/almoner/shared/page/pagestyle"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
@@ -52,60 +58,43 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	h, f := s.form()
-	a := s.get(f.path()+"/embed?frame=1", nil)
-	for _, piece := range []string{
-		`<form method="post" action="` + f.path() + `/embed?frame=1"`, `name="submissionToken" value="`,
+	page := s.get(f.path()+"/embed?frame=1", nil).wants(t, 200,
+		`<form method="post" action="`+f.path()+`/embed?frame=1"`, `name="submissionToken" value="`,
 		`<label for="f0">Your name</label>`, `type="email" autocomplete="email"`, `<legend>Which days`,
-		`<option>Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`,
-	} {
-		a.has(t, piece)
+		`<option>Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`).
+		header(t, "Content-Type", "text/html; charset=utf-8").
+		header(t, "Cache-Control", "no-store").
+		header(t, "X-Frame-Options", "")
+	nowhere := s.makeForm(h, ideaForm)
+	framedBy := func(a answer, ancestors string) {
+		t.Helper()
+		if policy := a.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'; ") ||
+			!strings.HasSuffix(policy, "; frame-ancestors "+ancestors) {
+			t.Errorf("%s, want the frame ancestors %s", policy, ancestors)
+		}
 	}
-	if a.Status != 200 || a.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
-		a.Header.Get("Cache-Control") != "no-store" || a.Header.Get("X-Frame-Options") != "" ||
-		!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'; ") ||
-		!strings.HasSuffix(a.Header.Get("Content-Security-Policy"), "; frame-ancestors "+goodOrigin) {
-		t.Errorf("%d %v", a.Status, a.Header)
-	}
-	nowhere := s.makeForm(
-		h,
-		`{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`,
-	)
-	if policy := s.get(nowhere.path()+"/embed", nil).Header.Get("Content-Security-Policy"); !strings.HasSuffix(
-		policy,
-		"; frame-ancestors 'none'",
-	) {
-		t.Errorf("%s", policy)
-	}
+	framedBy(page, goodOrigin)
+	framedBy(s.get(nowhere.path()+"/embed", nil), "'none'")
 
-	done := s.sendPage(f, header{"Origin": base}, goodFields(s.filled(f)))
-	if done.Status != 303 || !strings.HasPrefix(done.Header.Get("Location"), f.path()+"/embed?") {
-		t.Fatalf("%d %v %s", done.Status, done.Header, done.Body)
+	done := s.sendPage(f, header{"Origin": base}, goodFields(s.filled(f))).wants(t, 303)
+	location := done.Header.Get("Location")
+	query, ours := strings.CutPrefix(location, f.path()+"/embed?")
+	if !ours {
+		t.Fatal(location)
 	}
-	thanks := s.get(done.Header.Get("Location"), nil)
-	thanks.wants(t, 200, "We received your answers", `http-equiv="refresh"`)
+	s.get(location, nil).wants(t, 200, "We received your answers", `http-equiv="refresh"`)
 	s.run()
-	s.until("processed", func() bool {
-		return s.rows("resource.submissions", "status = 'processed'") == 1
-	})
-	thanks = s.get(done.Header.Get("Location"), nil)
-	if strings.Contains(thanks.Body, `http-equiv="refresh"`) ||
-		!strings.Contains(thanks.Body, "We have processed them") {
-		t.Errorf("%s", thanks.Body)
-	}
-	if n := s.Count(`select count(*) from resource.submissions
+	s.until("processed", func() bool { return s.rows("resource.submissions", "status = 'processed'") == 1 })
+	s.get(location, nil).has(t, "We have processed them").lacks(t, `http-equiv="refresh"`)
+	s.Wants(1, `select count(*) from resource.submissions
 		where {mine} and answers = '{"name":"Ada Okafor","email":"Ada@Example.org","phone":"+44 20 7946 0958",
 		"hours":3.5,"from":"2026-02-28","area":"Garden","days":["Monday","Friday"],
-		"about":"One line.\nAnother line.","news":false,"privacy":true}'`); n != 1 {
-		t.Error("the stored answers are not those typed")
-	}
+		"about":"One line.\nAnother line.","news":false,"privacy":true}'`)
 	for _, wrong := range []string{
-		"?submission=x&token=y",
-		strings.TrimPrefix(done.Header.Get("Location"), f.path()+"/embed") + "x",
+		f.path() + "/embed?submission=x&token=y", location + "x", nowhere.path() + "/embed?" + query,
 	} {
-		s.get(f.path()+"/embed"+wrong, nil).wants(t, 404)
+		s.get(wrong, nil).wants(t, 404)
 	}
-	query := strings.SplitN(done.Header.Get("Location"), "?", 2)[1]
-	s.get(nowhere.path()+"/embed?"+query, nil).wants(t, 404)
 }
 
 func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
@@ -117,25 +106,15 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	fields.Set("a.hours", "3,5")
 	fields.Set("a.area", "Roof")
 	fields.Del("a.privacy")
-	a := s.sendPage(f, nil, fields)
-	found := problems(a)
-	if a.Status != 400 || len(found) != 4 || found["f1"] == "" || found["f3"] == "" || found["f5"] == "" ||
-		found["f9"] == "" {
-		t.Fatalf("%d %v", a.Status, found)
-	}
-	for _, piece := range []string{
+	a := s.sendPage(f, nil, fields).wants(t, 400,
 		`Please correct 4 answers.`, `href="#f1"`, `value="&lt;b&gt;&#34;Ada&#34;&lt;/b&gt;"`, `value="ada at example"`,
 		`aria-invalid="true" aria-describedby="f1-problem"`, `value="3,5"`, `value="Friday" checked`,
-		"One line.\r\nAnother line.</textarea>", `value="` + fields.Get("submissionToken") + `"`,
-	} {
-		a.has(t, piece)
+		"One line.\r\nAnother line.</textarea>", `value="`+fields.Get("submissionToken")+`"`).
+		lacks(t, `value="Tuesday" checked`, "<b>")
+	if found := slices.Sorted(maps.Keys(problems(a))); !slices.Equal(found, []string{"f1", "f3", "f5", "f9"}) {
+		t.Errorf("%v", found)
 	}
-	if strings.Contains(a.Body, `value="Tuesday" checked`) || strings.Contains(a.Body, "<b>") {
-		t.Error("the page shows other answers, or does not escape them")
-	}
-	if s.submissions() != 0 {
-		t.Error("an invalid submission was stored")
-	}
+	s.wantsRows(0, "resource.submissions", "")
 	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 303)
 	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 409, "already sent")
 	old := s.sendPage(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
@@ -148,9 +127,7 @@ func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 	for _, origin := range []string{otherOrigin, "null"} {
 		s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))).wants(t, 403, "cannot be sent from here")
 	}
-	if s.submissions() != 0 {
-		t.Error("a submission of a refused origin was stored")
-	}
+	s.wantsRows(0, "resource.submissions", "")
 	for _, origin := range []string{base, goodOrigin} {
 		s.sendPage(f, header{"Origin": origin}, goodFields(s.filled(f))).wants(t, 303)
 	}
@@ -161,29 +138,16 @@ func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 func TestPublicPage_TrapAndMinimumTimeApplyToPageOnly(t *testing.T) {
 	s := newWorker(t)
 	_, f := s.form()
-	quick := s.sendPage(f, nil, goodFields(s.submissionToken(f)))
-	if quick.Status != 400 || !strings.Contains(quick.Body, "very quick") || s.submissions() != 0 {
-		t.Errorf("%d, %d stored", quick.Status, s.submissions())
-	}
+	s.sendPage(f, nil, goodFields(s.submissionToken(f))).wants(t, 400, "very quick")
+	s.wantsRows(0, "resource.submissions", "")
 	s.accepted(f) // scripts have no minimum time
 	fields := goodFields(s.filled(f))
 	fields.Set("website", "https://buy.example")
-	trapped := s.sendPage(f, nil, fields)
-	trapped.wants(t, 303)
-	s.until("rejected", func() bool {
-		return s.rows("resource.submissions", "status = 'rejected'") == 1
-	})
-	page := s.get(trapped.Header.Get("Location"), nil)
-	if !strings.Contains(page.Body, "could not accept") ||
-		!strings.Contains(page.Body, html.EscapeString(engage.ReasonTrapped)) {
-		t.Errorf("%s", page.Body)
-	}
+	trapped := s.sendPage(f, nil, fields).wants(t, 303)
+	s.until("rejected", func() bool { return s.rows("resource.submissions", "status = 'rejected'") == 1 })
+	s.get(trapped.Header.Get("Location"), nil).has(t, "could not accept", html.EscapeString(engage.ReasonTrapped))
 	s.until("the other is processed", func() bool { return s.supporters() == 1 })
-	const rejected = `select count(*) from resource.submissions
-		where {mine} and status = 'rejected' and supporter_id is null`
-	if n := s.Count(rejected); n != 1 {
-		t.Errorf("%d", n)
-	}
+	s.wantsRows(1, "resource.submissions", "status = 'rejected' and supporter_id is null")
 }
 
 func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
@@ -195,16 +159,164 @@ func TestPublicForms_AssetsArePublicAndCacheable(t *testing.T) {
 		"embed.css": "text/css",
 		"logo":      "image/svg+xml",
 	} {
-		a := s.get(publicPath+"/"+name, nil)
-		if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), kind) ||
-			a.Header.Get("Cache-Control") != "public, max-age=300" ||
-			a.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" || len(a.Body) < 100 {
-			t.Errorf("%s: %d %v", name, a.Status, a.Header)
+		a := s.get(publicPath+"/"+name, nil).wants(t, 200).
+			header(t, "Cache-Control", "public, max-age=300").
+			header(t, "Cross-Origin-Resource-Policy", "cross-origin")
+		if !strings.HasPrefix(a.Header.Get("Content-Type"), kind) || len(a.Body) < 100 {
+			t.Errorf("%s: %v, %d bytes", name, a.Header, len(a.Body))
 		}
 		s.get(publicPath+"/"+name, header{"If-None-Match": a.Header.Get("ETag")}).wants(t, 304)
-		body := strings.ReplaceAll(a.Body, "http://www.w3.org/2000/svg", "")
-		if strings.Contains(body, "http://") || strings.Contains(body, "https://") {
-			t.Errorf("%s refers to another host", name)
+		a.Body = strings.ReplaceAll(a.Body, "http://www.w3.org/2000/svg", "")
+		a.lacks(t, "http://", "https://") // it refers to no other host
+	}
+}
+
+// withTexts is allTypes with an introduction, a thank-you text and a language.
+var withTexts = strings.Replace(allTypes, "{", `{"introduction":"Come <b>and</b> help.\r\n\r\nBring gloves.",`+
+	`"thankYou":"See you on Saturday.","lang":"cy",`, 1)
+
+func TestForms_TextsAreStoredAndChanged(t *testing.T) {
+	s := newService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, withTexts)
+	stored := s.get(f.own(), h)
+	stored.Body = strings.NewReplacer("<", `\u003c`, ">", `\u003e`).Replace(stored.Body)
+	stored.has(t, `"introduction":"Come \u003cb\u003eand\u003c/b\u003e help.\n\nBring gloves."`,
+		`"thankYou":"See you on Saturday."`, `"lang":"cy"`)
+	s.get(f.path(), nil).lacks(t, "Bring gloves")
+	s.get(s.makeForm(h, allTypes).own(), h).has(t, `"introduction":"","thankYou":"","lang":"en"`)
+	last := func(events []eventRecord) string { return fmt.Sprint("?after=", events[len(events)-1].Sequence) }
+	before := s.events(h, "")
+	s.patch(f, h, `{"introduction":"","thankYou":"Thank you.","lang":"en"}`).
+		wants(t, 200, `"introduction":"","thankYou":"Thank you.","lang":"en"`).header(t, "ETag", `"2"`)
+	for i, change := range []string{
+		`{"lang":"cy"}`, `{"lang":"en"}`, `{"thankYou":"Thanks."}`, `{"introduction":"Hello."}`,
+	} {
+		s.patch(f, h, change).header(t, "ETag", fmt.Sprintf(`"%d"`, i+3))
+	}
+	s.patch(f, h, `{"thankYou":"Thanks."}`).header(t, "ETag", `"6"`)
+	after := s.events(h, last(before.Data))
+	if got := texts(after.Data); !slices.Equal(got, []string{
+		"form.updated introduction lang thankYou", "form.updated lang", "form.updated lang", "form.updated thankYou",
+		"form.updated introduction",
+	}) {
+		t.Errorf("%q", got)
+	}
+	s.patch(f, h, `{"title":"Another","allowedOrigins":[],"enabled":false}`)
+	if got := texts(s.events(h, last(after.Data)).Data); !slices.Equal(got, []string{
+		"form.updated allowedOrigins enabled title",
+	}) {
+		t.Errorf("the fields of before are not in events: %q", got)
+	}
+}
+
+func TestForms_TextsHaveRules(t *testing.T) {
+	s := newService(t)
+	h, f := s.form()
+	for member, values := range map[string][]string{
+		"introduction": {
+			`null`, `7`, `"a\u202eb"`, `"a\tb"`, `"a\rb"`, `"a\u200bb"`, `"\u2800"`,
+			`"` + strings.Repeat("x", 2001) + `"`,
+		},
+		"thankYou": {`null`, `[]`, `"line\nhidden\u200e"`, `"a\u0301\u0301\u0301"`},
+		"lang":     {`null`, `""`, `"EN"`, `"xx"`, `"../en"`},
+	} {
+		for _, value := range values {
+			body := `{"` + member + `":` + value
+			made := s.do("POST", formsPath, h, strings.Replace(allTypes, "{", body+",", 1))
+			for _, a := range []answer{made, s.patch(f, h, body+"}")} {
+				a.wants(t, 400, `"fields":{"`+member+`":`)
+			}
 		}
+	}
+	long := `{"introduction":"` + strings.Repeat("é", 1999) + `\n"}`
+	s.patch(f, h, long).wants(t, 200)
+	s.patch(f, h, `{"lang":"xx"}`).has(t, "cy, en")
+}
+
+func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
+	s := newService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, withTexts)
+	s.get(f.path()+"/embed", nil).has(t,
+		`<html lang="cy" dir="ltr">`, `<p class="lead own">Come &lt;b&gt;and&lt;/b&gt; help.</p>`,
+		`<p class="lead own">Bring gloves.</p>`, `<span class="optional">(dewisol)</span>`,
+		`<button type="submit">Anfon</button>`)
+	fields := goodFields(s.filled(f))
+	fields.Set("a.email", "ada at example")
+	fields.Del("a.privacy")
+	wrong := s.sendPage(f, nil, fields).has(t, "<title>Cywirwch: Volunteer with us</title>")
+	if found := problems(wrong); found["f1"] != "Rhowch gyfeiriad e-bost, er enghraifft enw@example.org." ||
+		found["f9"] != "Cytunwch i hyn er mwyn anfon y ffurflen." {
+		t.Errorf("%v", found)
+	}
+	urlencoded := header{"Content-Type": "application/x-www-form-urlencoded"}
+	english := s.do("POST", f.path()+"/embed?lang=en&frame=1", urlencoded, fields.Encode()).
+		has(t, `<html lang="en-GB" dir="ltr" data-theme="light">`, `embed?frame=1&amp;lang=en"`)
+	if found := problems(english); found["f9"] != "Please agree to this to send the form." {
+		t.Errorf("%v", found)
+	}
+	s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"name": "Ada"})).
+		wants(t, 400, "Cytunwch i hyn er mwyn anfon y ffurflen.")
+	done := s.sendPage(f, nil, goodFields(s.filled(f)))
+	s.get(done.Header.Get("Location"), nil).
+		has(t, "See you on Saturday.", "Rydym yn eu prosesu nawr.").
+		lacks(t, "Bring gloves")
+}
+
+// A closed form looks like one that does not exist, in any language.
+func TestPublicPage_ClosedFormDoesNotShowItsLanguage(t *testing.T) {
+	s := newService(t)
+	_, h := s.workspace()
+	f := s.makeForm(h, withTexts)
+	s.patch(f, h, `{"enabled":false}`)
+	for query, want := range map[string]string{
+		"":         "This form is not available",
+		"?lang=cy": "Nid yw&#39;r ffurflen hon ar gael",
+		"?lang=xx": "This form is not available",
+	} {
+		closed := s.get(f.path()+"/embed"+query, nil)
+		unknown := s.get(publicPath+"/forms/alm_embed_79CsfDZMrsGJZC1HqbCBeiHq1dPfHB/embed"+query, nil)
+		closed.wants(t, 404, want).is(t, unknown.Body)
+	}
+}
+
+func TestPublicPage_ThemeAndAccentOfWebsite(t *testing.T) {
+	s := newService(t)
+	_, f := s.form()
+	for query, want := range map[string]string{
+		"":                        `<html lang="en-GB" dir="ltr">`,
+		"?frame=1":                `<html lang="en-GB" dir="ltr" data-theme="light">`,
+		"?frame=1&theme=auto":     `<html lang="en-GB" dir="ltr">`,
+		"?frame=1&theme=dark":     `<html lang="en-GB" dir="ltr" data-theme="dark">`,
+		"?theme=light":            `<html lang="en-GB" dir="ltr" data-theme="light">`,
+		"?frame=1&theme=%22onx=1": `<html lang="en-GB" dir="ltr" data-theme="light">`,
+	} {
+		s.get(f.path()+"/embed"+query, nil).wants(t, 200, want).lacks(t, "<style>")
+	}
+	styled := func(a answer, source string) {
+		t.Helper()
+		if policy := a.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "style-src 'self'"+source+";") {
+			a.fail(t, "the style source"+source)
+		}
+	}
+	style := pagestyle.Accent(orFail(brand.Parse("ffe08a"))(t))
+	a := s.get(f.path()+"/embed?frame=1&theme=dark&accent=FFE08A", nil)
+	styled(a.has(t, "<style>"+style+"</style>", `embed?accent=ffe08a&amp;frame=1&amp;theme=dark"`),
+		" "+pagestyle.Hash(style))
+	for _, accent := range []string{"red", "12345", "}a{color:red", "%3C/style%3E", "url(x)"} {
+		styled(s.get(f.path()+"/embed?accent="+accent, nil).wants(t, 200).lacks(t, "<style>"), "")
+	}
+}
+
+func TestPublicPage_ShowsBrandOfDeployment(t *testing.T) {
+	s := newService(t)
+	_, f := s.form()
+	for _, query := range []string{"", "?frame=1"} {
+		s.get(f.path()+"/embed"+query, nil).has(t, `src="`+publicPath+`/logo" alt=""`, "<span>Almoner</span>")
+	}
+	a := s.get(publicPath+"/logo", nil).header(t, "X-Content-Type-Options", "nosniff")
+	if policy := a.Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "; sandbox") {
+		t.Error(policy)
 	}
 }

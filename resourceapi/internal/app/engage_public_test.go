@@ -1,51 +1,48 @@
 package app
 
 import (
+	"crypto/rand"
 	"fmt"
+	"net/http"
+	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 func TestPublicForms_Definition(t *testing.T) {
 	s := newService(t)
 	_, f := s.form()
-	a := s.get(f.path(), nil)
-	var body struct {
-		Title  string
-		Fields []struct {
-			Name, Label, Type string
-			Required          bool
-			Options           []string
-		}
+	a := s.get(f.path(), nil).wants(t, 200, `"title":"Volunteer with us"`).lacks(t, goodOrigin)
+	type field struct {
+		Name, Label, Type string
+		Required          bool
+		Options           []string
+	}
+	body := decoded[struct {
+		Fields          []field
 		SubmissionToken string
+	}](t, a)
+	area := field{Name: "area", Label: "Where", Type: "select", Options: []string{"Kitchen", "Garden"}}
+	if len(body.Fields) != 10 || !reflect.DeepEqual(body.Fields[5], area) || !body.Fields[9].Required {
+		t.Errorf("%+v", body.Fields)
 	}
-	a.decode(t, &body)
-	if a.Status != 200 || body.Title != "Volunteer with us" || len(body.Fields) != 10 || body.SubmissionToken == "" {
-		t.Fatalf("%d %s", a.Status, a.Body)
-	}
-	if area := body.Fields[5]; area.Name != "area" || area.Label != "Where" || area.Type != "select" || area.Required ||
-		len(area.Options) != 2 {
-		t.Errorf("%+v", area)
-	}
-	if !body.Fields[9].Required || strings.Contains(a.Body, goodOrigin) {
-		t.Errorf("%s", a.Body)
-	}
-	if s.submissionToken(f) == body.SubmissionToken {
+	if token := s.submissionToken(f); body.SubmissionToken == "" || token == body.SubmissionToken {
 		t.Error("two readers share a token")
 	}
 }
 
 func TestPublicForms_ClosedFormIs404(t *testing.T) {
 	s := newService(t)
-	workspaceID, h := s.workspace()
+	_, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	good := submissionOf(s.submissionToken(f), goodAnswers())
-	gone := func(f formRecord, why string) {
+	gone := func(f formRecord) {
 		t.Helper()
 		for _, a := range []answer{
 			s.get(f.path(), nil),
@@ -57,28 +54,22 @@ func TestPublicForms_ClosedFormIs404(t *testing.T) {
 		}
 		s.get(f.path()+"/embed", nil).wants(t, 404, "not available")
 	}
-	gone(formRecord{EmbedKey: "alm_embed_nothing"}, "no embed key")
-	gone(formRecord{EmbedKey: f.EmbedKey[:len(f.EmbedKey)-1] + "!"}, "misspelt")
-	for state, why := range map[string]string{
-		"update resource.forms set disabled_at = now() where tenant_id = $1":                           "disabled",
-		"update account.tenant_modules set enabled = false where module = 'engage' and tenant_id = $1": "Engage off",
-		"delete from account.tenant_modules where module = 'engage' and tenant_id = $1":                "no Engage",
-		"update account.tenant_modules set enabled = false, provisioned = false where module = 'engage' and " +
-			"tenant_id = $1": "neither",
+	gone(formRecord{EmbedKey: "alm_embed_nothing"})
+	gone(formRecord{EmbedKey: f.EmbedKey[:len(f.EmbedKey)-1] + "!"})
+	for _, state := range []string{
+		"update resource.forms set disabled_at = now() where {mine}",
+		"update account.tenant_modules set enabled = false where module = 'engage' and {mine}",
+		"delete from account.tenant_modules where module = 'engage' and {mine}",
+		"update account.tenant_modules set enabled = false, provisioned = false where module = 'engage' and {mine}",
 	} {
-		s.Exec(state, workspaceID)
-		gone(f, why)
+		s.Exec(state)
+		gone(f)
 		s.Exec("update resource.forms set disabled_at = null where {mine}")
-		s.Exec(
-			`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
-			values ($1, 'engage', true, true)
-			on conflict (tenant_id, module) do update set enabled = true, provisioned = true`,
-			workspaceID,
-		)
+		s.engage(true, true)
 	}
-	s.Exec("update account.tenant_modules set provisioned = false where {mine} and module = 'engage'")
+	s.engage(true, false)
 	s.get(f.path(), nil).expect(t, 503, "TENANT_NOT_PROVISIONED", "").header(t, "Retry-After", "")
-	s.Exec("update account.tenant_modules set provisioned = true where {mine} and module = 'engage'")
+	s.engage(true, true)
 	s.acceptedAs(s.submit(f, nil, good))
 }
 
@@ -87,13 +78,8 @@ func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 	_, f := s.form()
 	body := submissionOf(s.submissionToken(f), goodAnswers())
 	for _, origin := range []string{
-		otherOrigin,
-		"null",
-		goodOrigin + ":8443",
-		"http://www.harbour-trust.example",
-		strings.ToUpper(goodOrigin),
-		base,
-		"*",
+		otherOrigin, "null", goodOrigin + ":8443", "http://www.harbour-trust.example", strings.ToUpper(goodOrigin),
+		base, "*",
 	} {
 		from := header{"Origin": origin}
 		for _, a := range []answer{
@@ -102,27 +88,22 @@ func TestPublicForms_AllowOnlyListedOrigins(t *testing.T) {
 			a.expect(t, 403, "FORBIDDEN", "").header(t, "Access-Control-Allow-Origin", "")
 		}
 	}
-	if s.submissions() != 0 {
-		t.Error("a submission of a refused origin was stored")
-	}
+	s.wantsRows(0, "resource.submissions", "")
 	from := header{"Origin": goodOrigin}
-	preflight := s.do("OPTIONS", f.path()+"/submissions", from, "")
-	if preflight.Status != 204 || preflight.Header.Get("Access-Control-Allow-Origin") != goodOrigin ||
-		!strings.Contains(preflight.Header.Get("Access-Control-Allow-Methods"), "POST") ||
-		preflight.Header.Get("Access-Control-Allow-Headers") != "Content-Type, Idempotency-Key" {
-		t.Errorf("%d %v", preflight.Status, preflight.Header)
+	preflight := s.do("OPTIONS", f.path()+"/submissions", from, "").wants(t, 204).
+		header(t, "Access-Control-Allow-Origin", goodOrigin).
+		header(t, "Access-Control-Allow-Headers", "Content-Type, Idempotency-Key")
+	if methods := preflight.Header.Get("Access-Control-Allow-Methods"); !strings.Contains(methods, "POST") {
+		preflight.fail(t, "POST among the methods")
 	}
 	bad := s.submit(f, from, submissionOf(s.submissionToken(f), map[string]any{}))
-	if bad.Header.Get("Access-Control-Allow-Origin") != goodOrigin || len(bad.fields(t)) == 0 {
-		t.Errorf("the site cannot read what is wrong: %v", bad.Header)
-	}
+	bad.names(t, "name").header(t, "Access-Control-Allow-Origin", goodOrigin) // the site can read what is wrong
 	good := s.submit(f, from, body)
 	state := s.get(strings.TrimPrefix(s.acceptedAs(good).StatusURL, base), from)
 	for _, a := range []answer{s.get(f.path(), from), good, state} {
-		if a.Header.Get("Access-Control-Allow-Origin") != goodOrigin ||
-			!slices.Contains(a.Header.Values("Vary"), "Origin") ||
-			a.Header.Get("Access-Control-Allow-Credentials") != "" {
-			t.Errorf("%d %v", a.Status, a.Header)
+		a.header(t, "Access-Control-Allow-Origin", goodOrigin).header(t, "Access-Control-Allow-Credentials", "")
+		if !slices.Contains(a.Header.Values("Vary"), "Origin") {
+			a.fail(t, "Vary: Origin")
 		}
 	}
 	s.get(strings.TrimPrefix(s.accepted(f).StatusURL, base), header{"Origin": otherOrigin}).wants(t, 403)
@@ -140,7 +121,7 @@ func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 			"a b@example.org", "ada@[127.0.0.1]", strings.Repeat("a", 250) + "@example.org",
 		},
 		"phone":   {"12", "call me", "+44 20 7946 0958 1234 5678", "1234567;89"},
-		"hours":   {"3", "", "NaN", true, []int{1}},
+		"hours":   {"3", "NaN", true, []int{1}}, // an empty field of the page is no answer
 		"from":    {"2026-02-29", "28/02/2026", "2026-2-28", "0000-01-01", 20260228},
 		"area":    {"garden", "Roof", []string{"Garden"}},
 		"days":    {"Monday", []string{"Sunday"}, []string{"Monday", "Monday"}, []any{1}, []any{nil}},
@@ -150,31 +131,17 @@ func TestSubmit_ReportsEachInvalidAnswer(t *testing.T) {
 		"extra":   {"x", nil},
 	} {
 		for _, value := range wrong {
-			answers := goodAnswers()
-			answers[name] = value
-			if name == "hours" && value == "" {
-				continue // covered by the page test, where an empty field is no answer
-			}
-			problems := s.submit(f, nil, submissionOf(token, answers)).fields(t)
-			if len(problems) != 1 || problems[name] == "" {
-				t.Errorf("%s = %q: %v", name, value, problems)
-			}
+			s.submit(f, nil, submissionOf(token, goodAnswersWith(name, value))).namesOnly(t, name)
 		}
 	}
 	for _, number := range []string{"1e999", "-1e999", "Infinity"} {
 		content := strings.Replace(submissionOf(token, goodAnswers()), "3.5", number, 1)
 		s.submit(f, nil, content).wants(t, 400)
 	}
-	both := s.submit(f, nil, submissionOf(token, map[string]any{"name": "x"})).fields(t)
-	if len(both) != 2 || both["email"] == "" || both["privacy"] == "" {
-		t.Errorf("%v", both)
-	}
-	if n := s.submissions() + s.Count(`select count(*) from river.river_job
-		where args->>'workspace' = $1`, workspaceID.String()); n != 0 {
-		t.Errorf("%d rows", n)
-	}
-	longest := goodAnswers()
-	longest["about"] = strings.Repeat("<", 5000)
+	s.submit(f, nil, submissionOf(token, map[string]any{"name": "x"})).namesOnly(t, "email", "privacy")
+	s.wantsRows(0, "resource.submissions", "")
+	s.Wants(0, "select count(*) from river.river_job where args->>'workspace' = $1", workspaceID.String())
+	longest := goodAnswersWith("about", strings.Repeat("<", 5000))
 	s.acceptedAs(s.submit(f, nil, submissionOf(token, longest))) // the refusals have not used up the token
 }
 
@@ -184,25 +151,18 @@ func TestSubmit_RefusesInvalidBody(t *testing.T) {
 	token := s.submissionToken(f)
 	good := submissionOf(token, goodAnswers())
 	for _, body := range []string{
-		"",
-		"[]",
-		"null",
-		good + "x",
+		"", "[]", "null", good + "x", "\xff" + good,
 		`{"submissionToken":"` + token + `"}`,
 		`{"submissionToken":"` + token + `","answers":[]}`,
 		`{"submissionToken":"` + token + `","answers":null}`,
 		strings.Replace(good, `"name":`, `"name":"twice","name":`, 1),
-		"\xff" + good,
 	} {
 		s.submit(f, nil, body).expect(t, 400, "VALIDATION_ERROR", "")
 	}
 	s.do("POST", f.path()+"/submissions", header{"Content-Type": "text/plain"}, good).wants(t, 400)
-	large := submissionOf(token, map[string]any{"about": strings.Repeat("x", 64<<10)})
-	s.submit(f, nil, large).wants(t, 413)
+	s.submit(f, nil, submissionOf(token, map[string]any{"about": strings.Repeat("x", 64<<10)})).wants(t, 413)
 	s.do("PUT", f.path()+"/submissions", nil, good).wants(t, 405).header(t, "Allow", "OPTIONS, POST")
-	if s.submissions() != 0 {
-		t.Error("an invalid submission was stored")
-	}
+	s.wantsRows(0, "resource.submissions", "")
 }
 
 func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
@@ -211,19 +171,11 @@ func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	token := s.submissionToken(f)
 	now := time.Now()
-	for why, wrong := range map[string]string{
-		"none":           "",
-		"another form's": s.submissionToken(other),
-		"cut":            token[:len(token)-1],
-		"longer":         token + "A",
-		"made up":        strings.Repeat("A", len(token)),
-		"expired":        s.tokens.ForSubmission(f.ID, now.Add(-time.Hour)),
-		"a status token": s.tokens.ForStatus(uuid.Nil, f.ID, now),
+	for _, wrong := range []string{
+		"", s.submissionToken(other), token[:len(token)-1], token + "A", strings.Repeat("A", len(token)),
+		s.tokens.ForSubmission(f.ID, now.Add(-time.Hour)), s.tokens.ForStatus(uuid.Nil, f.ID, now),
 	} {
-		problems := s.submit(f, nil, submissionOf(wrong, goodAnswers())).fields(t)
-		if len(problems) != 1 || problems["submissionToken"] == "" {
-			t.Errorf("%s: %v", why, problems)
-		}
+		s.submit(f, nil, submissionOf(wrong, goodAnswers())).namesOnly(t, "submissionToken")
 	}
 	old := s.tokens.ForSubmission(f.ID, now.Add(-time.Hour+time.Minute))
 	s.acceptedAs(s.submit(f, nil, submissionOf(old, goodAnswers())))
@@ -231,73 +183,43 @@ func TestE3_TokenIsValidForOneSubmissionToOneForm(t *testing.T) {
 	s.submit(f, nil, submissionOf(token, goodAnswers())).expect(t, 409, "CONFLICT", "")
 
 	before, raced := s.submissions(), submissionOf(s.submissionToken(f), goodAnswers())
-	statuses := make([]int, 8)
-	var group sync.WaitGroup
-	for i := range statuses {
-		group.Go(func() { statuses[i] = s.submit(f, nil, raced).Status })
+	count := byStatus(atOnce(8, func(int) answer { return s.submit(f, nil, raced) }))
+	if count[202] != 1 || count[409] != 7 {
+		t.Errorf("of eight submissions with a token: %v", count)
 	}
-	group.Wait()
-	won := 0
-	for _, status := range statuses {
-		if status == 202 {
-			won++
-		} else if status != 409 {
-			t.Errorf("%d", status)
-		}
-	}
-	if won != 1 || s.submissions() != before+1 {
-		t.Errorf("%v, %d stored", statuses, s.submissions()-before)
-	}
+	s.wantsRows(before+1, "resource.submissions", "")
 }
 
 func TestSubmit_RepeatedKeyReturnsFirstAnswerBeforeOtherChecks(t *testing.T) {
 	s := newService(t)
-	workspaceID, h := s.workspace()
+	_, h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	keyed := header{"Idempotency-Key": "once"}
 	s.submit(f, keyed, submissionOf(s.submissionToken(f), map[string]any{})).wants(t, 400)
 	body := submissionOf(s.submissionToken(f), goodAnswers())
-	first := s.submit(f, keyed, body)
+	first := s.submit(f, keyed, body).header(t, "Idempotency-Replayed", "")
 	s.acceptedAs(first)
-	if first.replayed() {
-		t.Error("the first answer is marked as given again")
-	}
-	same := func(why string, h header) {
-		t.Helper()
-		if a := s.submit(f, h, body); a.Status != 202 || a.Body != first.Body || !a.replayed() {
-			t.Errorf("%s: %d %s", why, a.Status, a.Body)
-		}
-	}
-	same("again", keyed)
-	same("from elsewhere", keyed.with("Origin", otherOrigin))
+	same := func(h header) { t.Helper(); s.submit(f, h, body).repeats(t, first) }
+	same(keyed)
+	same(keyed.with("Origin", otherOrigin))
 	s.Exec("update resource.forms set disabled_at = now() where {mine}")
-	same("closed", keyed)
+	same(keyed)
 	s.Exec("update resource.forms set disabled_at = null where {mine}")
-	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1 and module = 'engage'", workspaceID)
-	same("Engage off", keyed)
+	s.engage(false, true)
+	same(keyed)
 	s.submit(f, keyed, body+" ").expect(t, 409, "CONFLICT", "")
-	s.Exec("update account.tenant_modules set enabled = true where tenant_id = $1 and module = 'engage'", workspaceID)
+	s.engage(true, true)
 	s.acceptedAs(s.submit(other, keyed, submissionOf(s.submissionToken(other), goodAnswers())))
 	s.submit(f, header{"Idempotency-Key": "two words"}, body).wants(t, 400)
-	if n := s.submissions(); n != 2 {
-		t.Errorf("%d submissions", n)
-	}
+	s.wantsRows(2, "resource.submissions", "")
 	s.Exec("update resource.idempotency_keys set created_at = now() - interval '24 hours' where {mine}")
 	s.submit(f, keyed, body).wants(t, 409, "submissionToken")
 
 	raced := submissionOf(s.submissionToken(f), goodAnswers())
 	h = header{"Idempotency-Key": uuid.NewString()}
-	answers := make([]answer, 8)
-	var group sync.WaitGroup
-	for i := range answers {
-		group.Go(func() { answers[i] = s.submit(f, h, raced) })
-	}
-	group.Wait()
-	firsts := 0
+	firsts, answers := 0, atOnce(8, func(int) answer { return s.submit(f, h, raced) })
 	for _, a := range answers {
-		if a.Status != 202 || a.Body != answers[0].Body {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
+		a.wants(t, 202).is(t, answers[0].Body)
 		if !a.replayed() {
 			firsts++
 		}
@@ -313,31 +235,124 @@ func TestStatus_RequiresItsToken(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	mine, yours := s.accepted(f), s.accepted(f)
 	path := publicPath + "/submissions/" + mine.ID.String()
+	_, myToken, _ := strings.Cut(mine.StatusURL, "?token=")
 	_, yourToken, _ := strings.Cut(yours.StatusURL, "?token=")
-	now := time.Now()
-	for _, query := range map[string]string{
-		"none":               "",
-		"empty":              "?token=",
-		"another's":          "?token=" + yourToken,
-		"a submission token": "?token=" + s.tokens.ForSubmission(mine.ID, now),
-		"old":                "?token=" + s.tokens.ForStatus(workspaceID, mine.ID, now.Add(-24*time.Hour)),
-		"another workspace":  "?token=" + s.tokens.ForStatus(uuid.New(), mine.ID, now),
+	now, unknown := time.Now(), uuid.New()
+	for _, query := range []string{
+		"", "?token=", "?token=" + yourToken, "?token=" + s.tokens.ForSubmission(mine.ID, now),
+		"?token=" + s.tokens.ForStatus(workspaceID, mine.ID, now.Add(-24*time.Hour)),
+		"?token=" + s.tokens.ForStatus(uuid.New(), mine.ID, now),
 	} {
 		s.get(path+query, nil).expect(t, 404, "NOT_FOUND", "")
 	}
 	for _, of := range []uuid.UUID{workspaceID, uuid.Nil} { // tokens of earlier releases contain no workspace
 		s.get(path+"?token="+s.tokens.ForStatus(of, mine.ID, now.Add(-23*time.Hour)), nil).wants(t, 200)
 	}
-	unknown := uuid.New()
-	unknownToken := s.tokens.ForStatus(workspaceID, unknown, now)
-	address := fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, unknownToken)
-	s.get(address, nil).wants(t, 404)
+	s.get(fmt.Sprintf("%s/submissions/%s?token=%s", publicPath, unknown, s.tokens.ForStatus(workspaceID, unknown, now)),
+		nil).wants(t, 404)
 	s.Exec("update resource.forms set disabled_at = now() where {mine}")
 	if state := s.state(mine); state.Status != "accepted" || len(state.Reasons) != 0 {
 		t.Errorf("%+v", state)
 	}
-	_, myToken, _ := strings.Cut(mine.StatusURL, "?token=")
-	if strings.Contains(s.log.String(), myToken) {
-		t.Error("the token is in the log")
+	s.logLacks(myToken)
+}
+
+// A closed form cannot be distinguished from one that never existed: the responses are byte-identical for every
+// request, headers included. The exception is an Idempotency-Key that was used while the form was open.
+func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
+	s := newService(t)
+	_, h := s.workspace()
+	closed := s.makeForm(h, allTypes)
+	good := submissionOf(s.submissionToken(closed), goodAnswers())
+	keyed := header{"Origin": goodOrigin, "Idempotency-Key": "first"}
+	first := s.submit(closed, keyed, good)
+	s.acceptedAs(first)
+	unknown := orFail(credential.EmbedKey.New(rand.Reader))(t)
+	long := `{"submissionToken":"` + strings.Repeat("x", 70_000) + `"}`
+	longer := strings.Repeat("x", 400_000)
+	sent := func(values ...string) http.Header { // with a header that has the values behind its name
+		h := http.Header{"Content-Type": {"application/json"}}
+		if len(values) > 0 {
+			h[values[0]] = values[1:]
+		}
+		return h
+	}
+	page := func(origin ...string) http.Header {
+		return http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": origin}
+	}
+	none, from := http.Header{}, func(origin string) http.Header { return http.Header{"Origin": {origin}} }
+	preflight := http.Header{"Origin": {goodOrigin}, "Access-Control-Request-Method": {"POST"}}
+	requests := map[string]struct {
+		method, below string
+		header        http.Header
+		body          string
+	}{
+		"read":                   {"GET", "", none, ""},
+		"head":                   {"HEAD", "", none, ""},
+		"read from the website":  {"GET", "", from(goodOrigin), ""},
+		"read from elsewhere":    {"GET", "", from(otherOrigin), ""},
+		"preflight":              {"OPTIONS", "/submissions", preflight, ""},
+		"send":                   {"POST", "/submissions", sent(), good},
+		"send from the website":  {"POST", "/submissions", sent("Origin", goodOrigin), good},
+		"send from elsewhere":    {"POST", "/submissions", sent("Origin", otherOrigin), good},
+		"two origins":            {"POST", "/submissions", sent("Origin", goodOrigin, otherOrigin), good},
+		"send nothing":           {"POST", "/submissions", none, ""},
+		"too long":               {"POST", "/submissions", sent("Origin", goodOrigin), long},
+		"much too long":          {"POST", "/submissions", sent(), longer},
+		"no such key":            {"POST", "/submissions", sent("Idempotency-Key", "a b"), good},
+		"two keys":               {"POST", "/submissions", sent("Idempotency-Key", "a", "b"), good},
+		"another key":            {"POST", "/submissions", sent("Idempotency-Key", "second"), good},
+		"wrong method":           {"DELETE", "/submissions", none, ""},
+		"page":                   {"GET", "/embed", none, ""},
+		"page in a frame":        {"GET", "/embed?frame=1", from(goodOrigin), ""},
+		"page of a submission":   {"GET", "/embed?submission=x&token=y", none, ""},
+		"page sent":              {"POST", "/embed", page(base), "submissionToken=x"},
+		"page sent by a website": {"POST", "/embed", page(goodOrigin), "submissionToken=x"},
+		"page sent, too long":    {"POST", "/embed", page(), long},
+	}
+	look := func(name, embedKey string) answer {
+		r := requests[name]
+		a := s.send(r.method, publicPath+"/forms/"+embedKey+r.below, r.header.Clone(), r.body)
+		a.Header.Del("X-Request-Id")
+		a.Header.Del("Date")
+		return a
+	}
+	compare := func(why string) {
+		t.Helper()
+		for name := range requests {
+			got, want := look(name, closed.EmbedKey), look(name, unknown.Reveal())
+			if got.wants(t, want.Status).is(t, want.Body); !reflect.DeepEqual(got.Header, want.Header) {
+				t.Errorf("%s, %s: %v, unlike an unknown form: %v", why, name, got.Header, want.Header)
+			}
+			look(name, "alm_embed_x").wants(t, want.Status).is(t, want.Body)
+		}
+	}
+	s.Exec("update resource.forms set disabled_at = now() where {mine}")
+	compare("disabled")
+	s.engage(true, false)
+	compare("disabled and not provisioned")
+	s.Exec("update resource.forms set disabled_at = null where {mine}")
+	s.engage(false, false)
+	compare("Engage off")
+	s.submit(closed, keyed, good).wants(t, 202).is(t, first.Body).header(t, "Access-Control-Allow-Origin", goodOrigin)
+}
+
+// The answer to a submission has the token of its status. It is stored sealed, and an answer that the former release
+// stored is repeated.
+func TestSubmit_AnswerIsStoredSealed(t *testing.T) {
+	s := newService(t)
+	_, f := s.form()
+	body, keyed := submissionOf(s.submissionToken(f), goodAnswers()), header{"Idempotency-Key": "sealed"}
+	first := s.submit(f, keyed, body)
+	s.acceptedAs(first)
+	const stored = `select count(*) from resource.idempotency_keys where {mine} and route like 'submit to %'`
+	const readable = stored + ` and position('token='::bytea in body) > 0`
+	if all, clear := s.Count(stored), s.Count(readable); all != 1 || clear != 0 {
+		t.Errorf("%d answers, %d in the clear", all, clear)
+	}
+	for range 2 {
+		s.submit(f, keyed, body).wants(t, first.Status).is(t, first.Body)
+		s.Exec(`update resource.idempotency_keys set body = $1
+			where {mine} and route like 'submit to %'`, []byte(first.Body))
 	}
 }

@@ -3,14 +3,17 @@ package app
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -116,7 +119,7 @@ type sentSubmission struct {
 // accepted sends good answers and returns the accepted submission.
 func (s *service) accepted(f formRecord) sentSubmission {
 	s.t.Helper()
-	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), goodAnswers())))
+	return s.sends(f, goodAnswers())
 }
 
 func (s *service) acceptedAs(a answer) sentSubmission {
@@ -161,7 +164,7 @@ func (s *service) ended(of sentSubmission) submissionState {
 }
 
 // fields returns error.fields of a 400.
-func (a answer) fields(t *testing.T) map[string]string {
+func (a answer) fields(t testing.TB) map[string]string {
 	t.Helper()
 	var body struct {
 		Error struct {
@@ -171,7 +174,7 @@ func (a answer) fields(t *testing.T) map[string]string {
 	}
 	a.decode(t, &body)
 	if a.Status != 400 || body.Error.Code != "VALIDATION_ERROR" {
-		t.Fatalf("%d %s", a.Status, a.Body)
+		a.fail(t, "400 VALIDATION_ERROR")
 	}
 	return body.Error.Fields
 }
@@ -179,4 +182,243 @@ func (a answer) fields(t *testing.T) map[string]string {
 func (s *service) submissions() int {
 	s.t.Helper()
 	return s.rows("resource.submissions", "")
+}
+
+// ideaForm is a form without a required answer.
+const ideaForm = `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`
+
+// allTypesWith is allTypes with more members.
+func allTypesWith(members string) string { return strings.Replace(allTypes, "{", "{"+members+",", 1) }
+
+// goodAnswersWith is goodAnswers with another answer to a field.
+func goodAnswersWith(field string, answer any) map[string]any {
+	answers := goodAnswers()
+	answers[field] = answer
+	return answers
+}
+
+// own returns the path of the form for its workspace.
+func (f formRecord) own() string { return formsPath + "/" + f.ID.String() }
+
+// engage sets the state of the module in the test's workspaces.
+func (s *service) engage(enabled, provisioned bool) {
+	s.t.Helper()
+	s.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
+		select id, 'engage', $1, $2 from account.tenants where id = any ($3)
+		on conflict (tenant_id, module) do update set enabled = $1, provisioned = $2`,
+		enabled, provisioned, s.workspaces)
+}
+
+// processed waits until the submission is finished, and checks that it was processed.
+func (s *service) processed(of sentSubmission) {
+	s.t.Helper()
+	if state := s.ended(of); state.Status != "processed" || len(state.Reasons) != 0 {
+		s.t.Errorf("%+v, want a processed submission", state)
+	}
+}
+
+// answered sends the answers with a new token, and returns the accepted submission.
+func (s *service) sends(f formRecord, answers map[string]any) sentSubmission {
+	s.t.Helper()
+	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), answers)))
+}
+
+// One mailbox is one supporter in any spelling of its address, and one spelling erases all that it sent.
+func TestSupporters_AreOneInAnySpelling(t *testing.T) {
+	s := newService(t)
+	h, f := s.form()
+	for i, email := range []string{
+		"Ada@München.example", "ada@xn--mnchen-3ya.example", "ADA@MU\u0308NCHEN.example",
+		"\u202aada@münchen.example\u202c",
+	} {
+		s.sentBy(f, email, i%2 == 0)
+	}
+	s.wantsRows(1, "resource.supporters", "email = 'ada@münchen.example'")
+	s.wantsRows(1, "resource.supporters", "")
+	a := s.do("POST", supportersPath+"/erase", h, `{"email":"ada@XN--mnchen-3ya.example"}`)
+	a.wants(t, 200, `"deletedSubmissions":4`)
+	s.wantsRows(0, "resource.submissions", "")
+}
+
+// What earlier releases stored for other spellings goes with an erasure by any spelling, and by any of the ids.
+func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
+	t.Parallel()
+	for name, erase := range map[string]func(s *service, h header, id uuid.UUID) answer{
+		"by address": func(s *service, h header, _ uuid.UUID) answer {
+			return s.do("POST", supportersPath+"/erase", h, `{"email":"JOS\u00c9@bu\u0308cher.example"}`)
+		},
+		"by id": func(s *service, h header, id uuid.UUID) answer {
+			return s.do("DELETE", supportersPath+"/"+id.String(), h, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			workspaceID, h := s.workspace()
+			f := s.makeForm(h, allTypes)
+			const columns = "(id, tenant_id, form_id, token_id, answers, consents, trapped, finished_at, status, " +
+				"supporter_id)"
+			insert := func(email, status string, supporter any) {
+				s.Exec(`insert into resource.submissions `+columns+`
+					values (gen_random_uuid(), $1, $2, gen_random_uuid(),
+					jsonb_build_object('email', $3::text), '[]', false, now(), $4, $5)`,
+					workspaceID, f.ID, email, status, supporter)
+			}
+			var last uuid.UUID
+			for _, stored := range []string{
+				"jose\u0301@bücher.example", "jos\u00e9@xn--bcher-kva.example", "jos\u00e9@ｂücher.example",
+			} {
+				last = uuid.New()
+				s.Exec("insert into resource.supporters (id, tenant_id, email) values ($1, $2, $3)",
+					last, workspaceID, stored)
+				insert(stored, "processed", last)
+			}
+			insert("jos\u00e9@xn--bcher-kva.example", "rejected", nil)
+			s.sentBy(f, "other@bücher.example", true)
+			erase(s, h, last).wants(t, 200, `"deletedSubmissions":4`)
+			s.wantsRows(1, "resource.submissions", "")
+			s.wantsRows(1, "resource.supporters", "")
+		})
+	}
+}
+
+// Numbers and addresses from address books are accepted, and stored in plain characters.
+func TestPublicForm_AcceptsPastedText(t *testing.T) {
+	s := newService(t)
+	_, f := s.form()
+	for typed, stored := range map[string]string{
+		"\u202a+44\u00a020\u20117946\u20130958\u202c": "+44 20-7946-0958",
+		"\u2066(０２０) ７９４６ ０９５８\u2069":                 "(020) 7946 0958",
+		"020 7946 0958 ext 12":                        "020 7946 0958 ext 12",
+		"020 7946 0958 x12":                           "020 7946 0958 x12",
+		"٠٢٠ ٧٩٤٦ ٠٩٥٨":                               "020 7946 0958",
+	} {
+		answers := goodAnswers()
+		answers["phone"], answers["email"] = typed, "\ufeff Ada@Example.org\u200b"
+		sent := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), answers)))
+		s.Wants(1, `select count(*) from resource.submissions where id = $1 and answers->>'phone' = $2
+			and answers->>'email' = 'Ada@Example.org'`, sent.ID, stored)
+	}
+	for _, wrong := range []string{
+		"020 7946 0958 ext", "ext 12", "12 ext 34567", "020 7946 0958 y12", "020 7946 0958 ext 123456789", "x12",
+	} {
+		answers := goodAnswers()
+		answers["phone"] = wrong
+		s.submit(f, nil, submissionOf(s.submissionToken(f), answers)).expect(t, 400, "VALIDATION_ERROR", "")
+	}
+}
+
+// sent submits the form with an address, and processes it if it is to be linked to a supporter.
+func (s *service) sentBy(f formRecord, email string, processed bool) {
+	s.t.Helper()
+	sent := s.sends(f, goodAnswersWith("email", email))
+	if processed {
+		must(s.t, s.kept().Process(s.t.Context(), uuid.Nil, sent.ID))
+	}
+}
+
+// flood sends n submissions from the address, and counts the responses by status.
+func (s *service) flood(f formRecord, address string, n int) map[int]int {
+	s.t.Helper()
+	counts, body := map[int]int{}, submissionOf("", goodAnswers())
+	for range n {
+		a := s.submit(f, header{"X-Forwarded-For": address}, body)
+		counts[a.Status]++
+		if a.Status == 429 {
+			seconds, err := strconv.Atoi(a.Header.Get("Retry-After"))
+			if a.code(s.t) != "RATE_LIMITED" || err != nil || seconds < 1 || seconds > 60 {
+				s.t.Errorf("%s %v", a.Body, a.Header)
+			}
+		}
+	}
+	return counts
+}
+
+func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
+	s := ownService(t) // not parallel: it needs its requests within a minute
+	_, h := s.workspace()
+	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
+	keyed := header{"X-Forwarded-For": "198.51.100.7", "Idempotency-Key": "first"}
+	body := submissionOf(s.submissionToken(f), goodAnswers())
+	first := s.submit(f, keyed, body)
+	s.acceptedAs(first)
+	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 119 || counts[429] != 6 {
+		t.Fatalf("%v", counts)
+	}
+	s.submit(f, header{"X-Forwarded-For": "198.51.100.7"}, submissionOf(s.submissionToken(f), goodAnswers())).
+		wants(t, 429)
+	s.submit(f, keyed, body).is(t, first.Body)
+	for _, free := range []map[int]int{
+		s.flood(other, "198.51.100.7", 1), s.flood(f, "198.51.100.8", 1), s.flood(f, "198.51.100.7, 198.51.100.9", 1),
+	} {
+		if free[400] != 1 {
+			t.Errorf("%v", free)
+		}
+	}
+	s.wantsRows(1, "resource.submissions", "")
+}
+
+// A caller with IPv6 has a whole /64, which counts as one address.
+func TestSubmit_LimitsIPv6ByNetwork(t *testing.T) {
+	s := ownService(t) // not parallel: it needs its requests within a minute
+	_, f := s.form()
+	if counts := s.flood(f, "2001:db8:1:2::1", 60); counts[400] != 60 {
+		t.Fatalf("%v", counts)
+	}
+	if counts := s.flood(f, "2001:db8:1:2:ffff::2", 61); counts[400] != 60 || counts[429] != 1 {
+		t.Errorf("%v", counts)
+	}
+	if counts := s.flood(f, "2001:db8:1:3::1", 1); counts[400] != 1 {
+		t.Errorf("%v", counts)
+	}
+}
+
+func TestSubmit_LimitsLocallyWithoutRedis(t *testing.T) {
+	redis := testkit.NewRedis(t)
+	s := ownService(t, func(c *Config) { c.RedisURL = credential.Secret(redis.URL) })
+	_, f := s.form()
+	s.accepted(f)
+	s.get("/readyz", nil).wants(t, 200).is(t, `{"keys":"ok","postgres":"ok","redis":"ok"}`+"\n")
+	redis.Kill()
+	began := time.Now()
+	s.accepted(f)
+	if took := time.Since(began); took >= testkit.StoreWait {
+		t.Errorf("it took %s", took)
+	}
+	if counts := s.flood(f, "198.51.100.7", 125); counts[400] != 120 || counts[429] != 5 {
+		t.Errorf("%v", counts)
+	}
+	s.get("/readyz", nil).wants(t, 200).is(t, `{"keys":"ok","postgres":"ok","redis":"does not answer"}`+"\n")
+	s.logHas("Redis unavailable")
+	s.logLacks(redis.URL)
+	must(t, redis.Restart(t.Context()))
+	// Redis is not called for two seconds after a failure. The counts of this process would last for a minute.
+	await.True(t, "the counts are those of Redis", func() bool {
+		return s.flood(f, "198.51.100.7", 1)[400] == 1
+	})
+}
+
+func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
+	redis := testkit.NewRedis(t)
+	s := ownService(t, func(c *Config) { c.RedisURL = credential.Secret(redis.URL) }, silently)
+	_, f := s.form()
+	s.accepted(f)
+	must(t, redis.Pause())
+	defer redis.Resume()
+	began := time.Now()
+	for _, a := range atOnce(20, func(i int) answer {
+		from := header{"X-Forwarded-For": fmt.Sprintf("198.51.100.%d", i)}
+		body := submissionOf(s.submissionToken(f), goodAnswers())
+		return s.insist("POST", f.path()+"/submissions", from.json(), body) // 503 while others are written
+	}) {
+		a.wants(t, 202)
+	}
+	const inTurn = 10 * testkit.SilentStoreWait
+	if took := time.Since(began); took >= 2*inTurn { // if each waited for the previous one
+		t.Errorf("20 submissions took %s", took)
+	}
+	began = time.Now()
+	s.flood(f, "198.51.100.7", 10)
+	if took := time.Since(began); took >= inTurn { // if each called Redis
+		t.Errorf("10 submissions one after the other took %s", took)
+	}
 }

@@ -2,22 +2,33 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"flag"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/google/uuid"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/almonerhq/almoner/shared/config/envconf"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 func (s *service) supporters() int {
@@ -29,51 +40,32 @@ func TestWorker_CreatesSupporter(t *testing.T) {
 	s := newWorker(t)
 	_, f := s.form()
 	one := s.accepted(f)
-	if state := s.ended(one); state.Status != "processed" || len(state.Reasons) != 0 {
-		t.Fatalf("%+v", state)
-	}
-	if n := s.Count(`select count(*) from resource.supporters p join resource.submissions s on s.supporter_id = p.id
+	s.processed(one)
+	s.Wants(1, `select count(*) from resource.supporters p join resource.submissions s on s.supporter_id = p.id
 		where s.id = $1 and p.tenant_id = s.tenant_id and p.email = 'ada@example.org'
-			and p.phone = '+44 20 7946 0958' and p.name = 'Ada Okafor'`, one.ID); n != 1 {
-		t.Errorf("%d supporters", n)
-	}
-	if n := s.Count(`select count(*) from resource.submissions where id = $1
+			and p.phone = '+44 20 7946 0958' and p.name = 'Ada Okafor'`, one.ID)
+	s.Wants(1, `select count(*) from resource.submissions where id = $1
 		and consents @> '[{"field":"news","given":false},{"field":"privacy","given":true}]'
-		and consents->1->>'noticeVersion' ~ '^[0-9a-f]{12}$'`, one.ID); n != 1 {
-		t.Error("the consents are not stored with the version of their notice")
-	}
+		and consents->1->>'noticeVersion' ~ '^[0-9a-f]{12}$'`, one.ID)
 }
 
 func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	s := newWorker(t)
 	h, f := s.form()
-	s.ended(s.accepted(f))
-	answers := goodAnswers()
-	answers["name"], answers["phone"], answers["email"] = "Mallory", "00000", "ADA@example.ORG"
-	again := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), answers)))
-	if state := s.ended(again); state.Status != "processed" {
-		t.Fatalf("%+v", state)
-	}
-	if n := s.rows("resource.supporters", `name = 'Ada Okafor'
-		and phone = '+44 20 7946 0958'`); n != 1 ||
-		s.supporters() != 1 {
-		t.Errorf("%d of %d", n, s.supporters())
-	}
+	s.processed(s.accepted(f))
+	mallory := goodAnswersWith("email", "ADA@example.ORG")
+	mallory["name"], mallory["phone"] = "Mallory", "00000"
+	s.processed(s.sends(f, mallory))
+	s.wantsRows(1, "resource.supporters", `name = 'Ada Okafor' and phone = '+44 20 7946 0958'`)
+	s.wantsRows(1, "resource.supporters", "")
 	_, elsewhere := s.workspace()
-	s.ended(s.accepted(s.makeForm(elsewhere, allTypes)))
-	if s.supporters() != 2 {
-		t.Error("two workspaces share a supporter")
-	}
-	nameless := s.makeForm(
-		h,
-		`{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`,
-	)
+	s.processed(s.accepted(s.makeForm(elsewhere, allTypes)))
+	s.wantsRows(2, "resource.supporters", "") // two workspaces share none
+	nameless := s.makeForm(h, ideaForm)
 	for range 2 {
-		s.ended(s.acceptedAs(s.submit(nameless, nil, submissionOf(s.submissionToken(nameless), map[string]any{}))))
+		s.processed(s.sends(nameless, map[string]any{}))
 	}
-	if s.supporters() != 4 {
-		t.Errorf("%d supporters", s.supporters())
-	}
+	s.wantsRows(4, "resource.supporters", "")
 }
 
 // kept returns the Engage part of the store, which must not be used to add jobs.
@@ -83,8 +75,15 @@ func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	workspaceID, h := s.workspace()
-	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
-	one := s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"})))
+	f := s.makeForm(h, ideaForm)
+	one := s.sends(f, map[string]any{"idea": "x"})
+	wantsOnce := func() {
+		t.Helper()
+		s.wantsRows(1, "resource.supporters", "")
+		if state := s.state(one); state.Status != "processed" {
+			t.Fatalf("%+v", state)
+		}
+	}
 	release := s.holdSupporters()
 	var group sync.WaitGroup
 	for range 4 {
@@ -97,40 +96,24 @@ func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	s.awaitLocks(2) // one run is held within its work, another waits for its row, and the rest wait for a turn
 	release()
 	group.Wait()
-	if s.supporters() != 1 || s.state(one).Status != "processed" {
-		t.Fatalf("%d supporters, %+v", s.supporters(), s.state(one))
-	}
+	wantsOnce()
 	// Simulates a process that died after it committed its work and before it completed the job.
-	s.Exec(
-		"update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour', " +
-			"attempted_by = '{gone}'",
-	)
+	s.Exec(`update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour',
+		attempted_by = '{gone}'`)
 	s.run()
-	s.until(
-		"the job is done",
-		func() bool { return s.Count("select count(*) from river.river_job where state = 'completed'") == 1 },
-	)
-	if err := s.kept().Reject(context.Background(), workspaceID, one.ID, "late"); err != nil {
-		t.Error(err)
-	}
-	if s.supporters() != 1 || s.state(one).Status != "processed" {
-		t.Errorf("%d supporters, %+v", s.supporters(), s.state(one))
-	}
+	s.until("the job is done", func() bool {
+		return s.Count("select count(*) from river.river_job where state = 'completed'") == 1
+	})
+	must(t, s.kept().Reject(context.Background(), workspaceID, one.ID, "late"))
+	wantsOnce()
 }
 
 // holdSupporters blocks the insertion of supporters until released.
 func (s *service) holdSupporters() (release func()) {
 	s.t.Helper()
-	owner, err := pgx.Connect(context.Background(), s.Database.Owner)
-	if err != nil {
-		s.t.Fatal("connect as the owner")
-	}
-	release = sync.OnceFunc(func() { _ = owner.Close(context.Background()) }) // ends its transaction
-	s.t.Cleanup(release)
-	if _, err := owner.Exec(context.Background(), "begin; lock table resource.supporters in share mode"); err != nil {
-		s.t.Fatal(err)
-	}
-	return release
+	owner := postgrestest.Connect(s.t, s.Database.Owner)
+	orFail(owner.Exec(context.Background(), "begin; lock table resource.supporters in share mode"))(s.t)
+	return func() { _ = owner.Close(context.Background()) } // ends its transaction
 }
 
 // held reports whether a session waits to add a supporter.
@@ -157,7 +140,7 @@ func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
 	s.run()
-	retry := func(failed int) { // makes the try after so many failures due now, and skips to the ninth
+	for _, failed := range []int{1, 9} { // makes the try after so many failures due now, and skips to the ninth
 		s.until("the job has failed", func() bool {
 			return s.Count(`select count(*) from river.river_job
 				where state in ('available', 'retryable') and attempt = $1`, failed) == 1
@@ -167,16 +150,11 @@ func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 		}
 		s.Exec("update river.river_job set state = 'available', scheduled_at = now(), attempt = greatest(attempt, 8)")
 	}
-	retry(1)
-	retry(9)
-	s.until("the submission is finished", func() bool { return s.state(one).Status != "accepted" })
-	state := s.state(one)
-	if state.Status != "rejected" || len(state.Reasons) != 1 || state.Reasons[0] != engage.ReasonFailed {
+	state := s.ended(one)
+	if state.Status != "rejected" || !slices.Equal(state.Reasons, []string{engage.ReasonFailed}) {
 		t.Fatalf("%+v", state)
 	}
-	if n := s.Count("select attempt::int from river.river_job"); n != 10 {
-		t.Errorf("after %d tries", n)
-	}
+	s.Wants(10, "select attempt::int from river.river_job")
 }
 
 // workerVariable makes this test binary a worker process for the database that it names.
@@ -226,10 +204,7 @@ func TestWorker_ServesProbes(t *testing.T) {
 	address := <-at
 	says := func(path string, want int) {
 		t.Helper()
-		response, err := http.Get(address + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := orFail(http.Get(address + path))(t)
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, response.StatusCode, want)
@@ -238,9 +213,7 @@ func TestWorker_ServesProbes(t *testing.T) {
 	says("/healthz", 200)
 	says("/readyz", 200)
 	says(formsPath, 404) // the worker does not serve the API
-	if state := s.ended(s.accepted(f)); state.Status != "processed" {
-		t.Errorf("%+v", state)
-	}
+	s.processed(s.accepted(f))
 	w.freeze()
 	says("/healthz", 200)
 	says("/readyz", 503)
@@ -251,15 +224,10 @@ func TestWorker_ServesProbes(t *testing.T) {
 // startWorker starts a worker process; kill kills it, like a crash.
 func (s *service) startWorker() (kill func()) {
 	s.t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	program := orFail(os.Executable())(s.t)
 	process := exec.Command(program)
 	process.Env = append(os.Environ(), workerVariable+"="+s.Database.Resourceapi)
-	if err := process.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, process.Start())
 	kill = sync.OnceFunc(func() {
 		_ = process.Process.Kill()
 		_ = process.Wait() // "signal: killed"
@@ -272,18 +240,14 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	_, h := s.workspace()
-	f := s.makeForm(h, `{"title":"T","allowedOrigins":[],"fields":[{"name":"idea","label":"Idea","type":"text"}]}`)
+	f := s.makeForm(h, ideaForm)
 
 	// The worker is blocked in its work: it has taken the submission and waits to add the supporter.
 	release := s.holdSupporters()
 	kill := s.startWorker()
-	const sent = 3
-	var all []sentSubmission
-	for range sent {
-		all = append(
-			all,
-			s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"idea": "x"}))),
-		)
+	all := make([]sentSubmission, 3)
+	for i := range all {
+		all[i] = s.sends(f, map[string]any{"idea": "x"})
 	}
 	s.until("a worker is held", s.held)
 	kill()
@@ -291,9 +255,8 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	s.until("the dead worker's transaction is gone", func() bool {
 		return s.Count("select count(*) from "+testkit.Locks+" where relation = 'resource.supporters'::regclass") == 0
 	})
-	if s.supporters() != 0 || s.rows("resource.submissions", "status = 'accepted'") != sent {
-		t.Fatal("the killed worker did part of the work")
-	}
+	s.wantsRows(0, "resource.supporters", "")
+	s.wantsRows(len(all), "resource.submissions", "status = 'accepted'")
 	if s.Count("select count(*) from river.river_job where state = 'running'") == 0 {
 		t.Fatal("the killed worker had taken no job")
 	}
@@ -303,13 +266,9 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	s.Exec("update river.river_job set scheduled_at = now()")
 	s.startWorker()
 	for _, one := range all {
-		if state := s.ended(one); state.Status != "processed" {
-			t.Errorf("%+v", state)
-		}
+		s.processed(one)
 	}
-	if s.supporters() != sent {
-		t.Errorf("%d supporters of %d submissions", s.supporters(), sent)
-	}
+	s.wantsRows(len(all), "resource.supporters", "")
 }
 
 func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
@@ -319,9 +278,7 @@ func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
 	s.Exec("revoke insert on river.river_job from almoner_resourceapi")
 	token := s.submissionToken(f)
 	s.submit(f, nil, submissionOf(token, goodAnswers())).expect(t, 500, "INTERNAL", "")
-	if s.submissions() != 0 {
-		t.Error("accepted without a job")
-	}
+	s.wantsRows(0, "resource.submissions", "")
 	s.Exec("grant insert on river.river_job to almoner_resourceapi")
 	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
 }
@@ -340,8 +297,68 @@ func TestSubmissions_FloodedWorkspaceHasLowerPriority(t *testing.T) {
 	_, h = s.workspace()
 	s.accepted(s.makeForm(h, allTypes))
 	for place, want := range []int{1, 4, 1} {
-		if got := s.Count("select priority from river.river_job order by id offset $1 limit 1", place); got != want {
-			t.Errorf("job %d has priority %d, want %d", place, got, want)
+		s.Wants(want, "select priority from river.river_job order by id offset $1 limit 1", place)
+	}
+}
+
+// newMasterKey returns a new value of ALMONER_KEYS.
+func newMasterKey() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(rand.Text() + rand.Text())[:32])
+}
+
+// work runs the App as a worker process until the test ends. It returns its address, if it has one, and how to stop it.
+func (s *service) work(worker *App) (address <-chan string, stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	listening := make(chan string, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := worker.Work(ctx, func(address net.Addr) { listening <- "http://" + address.String() })
+		if err != nil {
+			s.t.Error(err)
 		}
+	})
+	stop = func() { cancel(); running.Wait() }
+	s.t.Cleanup(stop)
+	return listening, stop
+}
+
+// A worker follows its file of keys: it reads a secret that another process sealed with a key that was added later.
+func TestWorker_FollowsFileOfKeys(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	s := ownService(t, trustsReceivers)
+	old, fresh, file := newMasterKey(), newMasterKey(), filepath.Join(t.TempDir(), "keys")
+	write := func(content string) {
+		t.Helper()
+		must(t, os.WriteFile(file, []byte(content), 0o600))
+	}
+	write(old)
+	s.work(s.build(func(c *Config) {
+		c.Keys = credential.Secret(old)
+		c.reading.Values = []envconf.Value{{Setting: "ALMONER_KEYS", From: envconf.FromFile, Path: file}}
+	}))
+	workspaceID, user := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	master := orFail(seal.ParseKeys(credential.Secret(fresh)))(t)
+	sealing := orFail(webhook.NewKeys(master))(t)
+	secret := orFail(webhook.NewSecret(rand.Reader))(t)
+	id := uuid.New()
+	sealed := orFail(webhook.Seal(sealing.Public(), id, secret))(t)
+	s.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+		values ($1, $2, $3, $4, '{programme.created}', $5, $6, 0, now())`,
+		id, workspaceID, user, r.URL, sealed.Secret, sealed.Key)
+	s.Programmes(workspaceID, 1)
+	within(t, "an attempt without the key", s.failures(1))
+	if got := r.all(); len(got) != 0 {
+		t.Fatalf("%d deliveries without the key", len(got))
+	}
+	write(fresh + "," + old)
+	within(t, "the delivery with the new key", func() bool {
+		s.retryNow()
+		return len(r.all()) == 1
+	})
+	verifier := orFail(standardwebhooks.NewWebhook(secret.Reveal()))(t)
+	if got := r.all()[0]; verifier.Verify([]byte(got.Body), got.Header) != nil {
+		t.Error("the delivery is not signed with the secret")
 	}
 }

@@ -2,17 +2,17 @@ package app
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const erasuresPath = "/v1/engage/erasures"
@@ -47,34 +47,23 @@ type erasureAnswer struct {
 // accepts checks that the answer accepts an erasure, and returns the path of its status.
 func (s *service) accepts(a answer) string {
 	s.t.Helper()
-	var e erasureAnswer
-	a.decode(s.t, &e)
-	path, ours := strings.CutPrefix(e.StatusURL, base)
-	if a.Status != 202 || e.Status != "accepted" || !ours || path != erasuresPath+"/"+e.ID.String() ||
-		a.Header.Get("Location") != e.StatusURL {
-		s.t.Fatalf("%d %s %v", a.Status, a.Body, a.Header)
-	}
+	e := decoded[erasureAnswer](s.t, a)
+	path := erasuresPath + "/" + e.ID.String()
+	a.wants(s.t, 202, `"status":"accepted"`, `"statusUrl":"`+base+path+`"`).header(s.t, "Location", base+path)
 	return path
 }
 
 // erasure reads the status of an erasure.
-func (s *service) erasure(path string, h header) (e erasureAnswer) {
+func (s *service) erasure(path string, h header) erasureAnswer {
 	s.t.Helper()
-	a := s.get(path, h)
-	if a.decode(s.t, &e); a.Status != 200 {
-		s.t.Fatalf("%d %s", a.Status, a.Body)
-	}
-	return e
+	return decoded[erasureAnswer](s.t, s.get(path, h).wants(s.t, 200))
 }
 
 // batches deletes batches of erasures until there are none, or until it has deleted so many.
 func (s *service) batches(most int) {
 	s.t.Helper()
 	for range most {
-		found, err := s.app.store.ProcessErasure(s.t.Context())
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		found := orFail(s.app.store.ProcessErasure(s.t.Context()))(s.t)
 		if !found {
 			return
 		}
@@ -88,29 +77,19 @@ func TestErase_ThousandSubmissionsAreErasedAtOnceAndMoreByTheWorker(t *testing.T
 	small, large := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	s.answered(workspaceID, small, uuid.Nil, "ada@example.org", 1000)
 	s.answered(workspaceID, large, uuid.Nil, "ada@example.org", 1001)
-	a := s.do("DELETE", formsPath+"/"+small.ID.String(), h, "")
-	if a.Status != 200 || strings.TrimSpace(a.Body) != `{"deletedSubmissions":1000}` {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	a := s.do("DELETE", small.own(), h, "")
+	a.wants(t, 200).is(t, `{"deletedSubmissions":1000}`)
 	keyed := h.with("Idempotency-Key", uuid.NewString())
-	accepted := s.do("DELETE", formsPath+"/"+large.ID.String(), keyed, "")
+	accepted := s.do("DELETE", large.own(), keyed, "")
 	path := s.accepts(accepted)
-	if again := s.do("DELETE", formsPath+"/"+large.ID.String(), keyed, ""); again.Body != accepted.Body ||
-		again.Status != 202 || !again.replayed() {
-		t.Errorf("the same key: %d %s", again.Status, again.Body)
-	}
-	s.do("DELETE", formsPath+"/"+large.ID.String(), h, "").expect(t, 404, "NOT_FOUND", "")
-	if e := s.erasure(path, h); e.Status != "accepted" || e.DeletedSubmissions != 0 {
-		t.Errorf("%+v", e)
-	}
+	s.do("DELETE", large.own(), keyed, "").wants(t, 202).is(t, accepted.Body).
+		header(t, "Idempotency-Replayed", "true")
+	s.do("DELETE", large.own(), h, "").expect(t, 404, "NOT_FOUND", "")
+	s.wantsErasure(path, h, "accepted", 0)
 	s.batches(100)
-	if e := s.erasure(path, h); e.Status != "processed" || e.DeletedSubmissions != 1001 {
-		t.Errorf("%+v", e)
-	}
-	if s.erasures("form.erased") != 2 ||
-		s.Count(`select count(*) from account.audit_events where {mine} and detail = '{"submissions": 1001}'`) != 1 {
-		t.Error("not one audit event for each form")
-	}
+	s.wantsErasure(path, h, "processed", 1001)
+	s.wantsErasures("form.erased", 2)
+	s.wantsRows(1, "account.audit_events", `detail = '{"submissions": 1001}'`)
 	s.wantsRows(2001, "account.events", "type = 'submission.deleted'")
 	s.wantsRows(2, "account.events", "type = 'form.deleted'")
 	s.get(erasuresPath+"/"+uuid.NewString(), h).expect(t, 404, "NOT_FOUND", "")
@@ -131,7 +110,7 @@ func TestErase_NothingOfFormCanBeReadWhileItIsErased(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	waiting := s.accepted(f)
 	s.answered(workspaceID, f, s.supporter(workspaceID, "eve@example.org"), "eve@example.org", 1500)
-	path := formsPath + "/" + f.ID.String()
+	path := f.own()
 	status := s.accepts(s.do("DELETE", path, h, ""))
 	s.batches(1) // between two batches
 	if e := s.erasure(status, h); e.Status != "accepted" || e.DeletedSubmissions == 0 || e.DeletedSubmissions > 1000 {
@@ -152,20 +131,15 @@ func TestErase_NothingOfFormCanBeReadWhileItIsErased(t *testing.T) {
 	s.do("PATCH", path, h, `{"enabled":true}`).expect(t, 404, "NOT_FOUND", "")
 	s.do("DELETE", submissionsPath+"/"+waiting.ID.String(), h, "").expect(t, 404, "NOT_FOUND", "")
 	s.get(formsPath, h).has(t, `"count":0`)
-	public := s.do(http.MethodGet, "/v1/engage/public/forms/"+f.EmbedKey, header{}, "")
-	public.expect(t, 404, "NOT_FOUND", "")
+	s.get(f.path(), nil).expect(t, 404, "NOT_FOUND", "")
 	if err := s.kept().Process(t.Context(), workspaceID, waiting.ID); err != nil {
 		t.Error(err)
 	}
 	s.wantsRows(0, "resource.supporters", "email = 'ada@example.org'")
 	s.batches(100)
-	if e := s.erasure(status, h); e.Status != "processed" || e.DeletedSubmissions != 1501 {
-		t.Errorf("%+v", e)
-	}
-	if n := s.rows("resource.submissions", "") +
-		s.rows("resource.forms", ""); n != 0 {
-		t.Errorf("%d records remain", n)
-	}
+	s.wantsErasure(status, h, "processed", 1501)
+	s.wantsRows(0, "resource.submissions", "")
+	s.wantsRows(0, "resource.forms", "")
 }
 
 // A supporter who is erased in the background, and what was sent with the address, cannot be read from the answer on.
@@ -182,7 +156,7 @@ func TestErase_NothingOfSupporterCanBeReadWhileTheyAreErased(t *testing.T) {
 	s.answered(workspaceID, f, s.supporter(workspaceID, "zoe@example.org"), "zoe@example.org", 4)
 	status := s.accepts(s.do("POST", supportersPath+"/erase", h, `{"email":"ada@example.org"}`))
 	later := s.accepted(f) // of ada@example.org
-	path := formsPath + "/" + f.ID.String()
+	path := f.own()
 	for _, query := range []string{"?limit=200", "?limit=200&updatedSince=2020-01-01T00:00:00Z"} {
 		s.get(path+"/submissions"+query, h).has(t, `"count":7`)
 	}
@@ -193,20 +167,14 @@ func TestErase_NothingOfSupporterCanBeReadWhileTheyAreErased(t *testing.T) {
 	s.get(supportersPath+"/"+ada.String(), h).expect(t, 404, "NOT_FOUND", "")
 	s.do("DELETE", supportersPath+"/"+ada.String(), h, "").expect(t, 404, "NOT_FOUND", "")
 	s.get(supportersPath, h).has(t, `"count":1`).lacks(t, "ada@")
-	if err := s.kept().Process(t.Context(), workspaceID, later.ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.kept().Process(t.Context(), workspaceID, later.ID))
 	s.batches(100)
-	if e := s.erasure(status, h); e.Status != "processed" || e.DeletedSubmissions != 1203 {
-		t.Errorf("%+v", e)
-	}
+	s.wantsErasure(status, h, "processed", 1203)
 	s.get(path+"/submissions", h).has(t, `"count":7`)
 	if a := s.get(supportersPath, h); strings.Count(a.Body, "ada@example.org") != 1 {
 		t.Errorf("%s", a.Body)
 	}
-	if s.erasures("supporter.erased") != 1 {
-		t.Error("not one audit event")
-	}
+	s.wantsErasures("supporter.erased", 1)
 	s.wantsRows(0, "resource.erasures", "addresses is not null")
 }
 
@@ -218,14 +186,10 @@ func TestErase_WorkersGoOnWhereOneStopped(t *testing.T) {
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
 	s.answered(workspaceID, f, uuid.Nil, "ada@example.org", 3300)
-	status := s.accepts(s.do("DELETE", formsPath+"/"+f.ID.String(), h, ""))
+	status := s.accepts(s.do("DELETE", f.own(), h, ""))
 	s.batches(1)
 	stopped, stop := context.WithCancel(t.Context())
-	conn, err := pgx.Connect(stopped, s.Database.Resourceapi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(stopped)) }()
+	conn := postgrestest.Connect(t, s.Database.Resourceapi)
 	// The state of a worker that dies in a batch: it has the erasure's row, and its deletions are not committed.
 	tx, err := conn.Begin(stopped)
 	if err == nil {
@@ -239,9 +203,7 @@ func TestErase_WorkersGoOnWhereOneStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.batches(10)
-	if e := s.erasure(status, h); e.DeletedSubmissions != 500 {
-		t.Errorf("two workers have one erasure: %+v", e)
-	}
+	s.wantsErasure(status, h, "accepted", 500) // two workers do not have one erasure
 	stop()
 	_ = conn.Close(context.WithoutCancel(stopped))
 	var group sync.WaitGroup
@@ -253,12 +215,9 @@ func TestErase_WorkersGoOnWhereOneStopped(t *testing.T) {
 		s.batches(20)
 		return s.erasure(status, h).Status == "processed"
 	})
-	if e := s.erasure(status, h); e.DeletedSubmissions != 3300 {
-		t.Errorf("%+v", e)
-	}
-	if s.erasures("form.erased") != 1 || s.rows("resource.forms", "") != 0 {
-		t.Error("the form is not erased once")
-	}
+	s.wantsErasure(status, h, "processed", 3300)
+	s.wantsErasures("form.erased", 1)
+	s.wantsRows(0, "resource.forms", "")
 	s.wantsRows(3300, "account.events", "type = 'submission.deleted'")
 }
 
@@ -270,11 +229,7 @@ func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
 	f := s.makeForm(h, allTypes)
 	sent := s.accepted(f) // of ada@example.org
 	// The worker stops between its insert and its commit: it waits for the list of the form, which this has locked.
-	conn, err := pgx.Connect(t.Context(), s.Database.Resourceapi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	conn := postgrestest.Connect(t, s.Database.Resourceapi)
 	tx, err := conn.Begin(t.Context())
 	if err == nil {
 		_, err = tx.Exec(t.Context(), "select resource.next_moment($1, $2, 1)", workspaceID, f.ID.String())
@@ -308,18 +263,88 @@ func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
 		}
 	}()
 	await.True(t, "the erasure waits for the worker", waits(2))
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-worked; err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Rollback(t.Context()))
+	must(t, <-worked)
 	a := <-erased
-	if a.Status != 200 || strings.TrimSpace(a.Body) != `{"deletedSubmissions":1}` {
-		t.Errorf("%d %s", a.Status, a.Body)
+	a.wants(t, 200).is(t, `{"deletedSubmissions":1}`)
+	s.wantsRows(0, "resource.supporters", "")
+	s.wantsRows(0, "resource.submissions", "")
+}
+
+// wantsErasure checks the status of an erasure, and how many submissions it has deleted so far.
+func (s *service) wantsErasure(path string, h header, status string, deleted int) {
+	s.t.Helper()
+	if e := s.erasure(path, h); e.Status != status || e.DeletedSubmissions != deleted {
+		s.t.Errorf("%+v, want %s with %d submissions", e, status, deleted)
 	}
-	if n := s.rows("resource.supporters", "") +
-		s.rows("resource.submissions", ""); n != 0 {
-		t.Errorf("%d records remain", n)
+}
+
+const (
+	submissionsPath = "/v1/engage/submissions"
+	supportersPath  = "/v1/engage/supporters"
+)
+
+func TestErase_Draft(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	_, elsewhere := s.editor()
+	path := listPath + "/" + s.create(h, `{"name":"x"}`).ID.String()
+	active := listPath + "/" + s.create(h, `{"name":"x","status":"active"}`).ID.String()
+	s.do("DELETE", path, elsewhere, "").expect(t, 404, "NOT_FOUND", "")
+	s.do("DELETE", active, h, "").expect(t, 409, "CONFLICT", "")
+	keyed := h.with("Idempotency-Key", uuid.NewString())
+	first := s.do("DELETE", path, keyed, "").wants(t, 204).is(t, "").header(t, "Idempotency-Replayed", "")
+	s.do("DELETE", path, keyed, "").repeats(t, first)
+	s.do("DELETE", path, h, "").expect(t, 404, "NOT_FOUND", "")
+	s.wantsErasures("programme.erased", 1)
+	s.wantsRows(1, "resource.programmes", "")
+}
+
+func TestErase_SubmissionFormAndSupporter(t *testing.T) {
+	s := newService(t)
+	workspaceID, h := s.workspace()
+	_, elsewhere := s.workspace()
+	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
+	id := s.accepted(f).ID
+	s.accepted(f)
+	s.accepted(f)
+	s.accepted(other)
+	must(t, s.kept().Process(t.Context(), uuid.Nil, id))
+	path := submissionsPath + "/" + id.String()
+	s.get(path, h).wants(t, 200, id.String(), `"status":"processed"`)
+	s.get(path, elsewhere).expect(t, 404, "NOT_FOUND", "")
+	people := s.get(supportersPath, h).wants(t, 200, `"email":"ada@example.org"`)
+	person := supportersPath + "/" + decoded[paged[struct{ ID string }]](t, people).Data[0].ID
+	s.get(person, h).wants(t, 200, `"email":"ada@example.org"`)
+	for _, p := range []string{path, person, f.own()} {
+		s.do("DELETE", p, elsewhere, "").expect(t, 404, "NOT_FOUND", "")
 	}
+	formsOnly := s.holder(workspaceID, perm.EngageReadForms, perm.EngageWriteForms)
+	s.do("DELETE", f.own(), formsOnly, "").expect(t, 403, "FORBIDDEN", "")
+	s.do("DELETE", path, formsOnly, "").expect(t, 403, "FORBIDDEN", "")
+
+	s.do("DELETE", path, h, "").wants(t, 204)
+	s.do("DELETE", path, h, "").expect(t, 404, "NOT_FOUND", "")
+	s.do("DELETE", f.own(), h, "").wants(t, 200).is(t, `{"deletedSubmissions":2}`)
+	s.do("DELETE", f.own(), h, "").expect(t, 404, "NOT_FOUND", "")
+	// The submission to the other form waits to be processed, and is of the same address.
+	erase := func(body string) answer { t.Helper(); return s.do("POST", supportersPath+"/erase", h, body) }
+	erase(`{"email":" ADA@example.org "}`).wants(t, 200).is(t, `{"deletedSubmissions":1}`)
+	erase(`{"email":"ada@example.org"}`).wants(t, 200).is(t, `{"deletedSubmissions":0}`)
+	for _, wrong := range []string{`{}`, `{"email":"x"}`, `{"email":7}`, `{"email":"a@b","x":1}`, ``} {
+		erase(wrong).expect(t, 400, "VALIDATION_ERROR", "")
+	}
+	s.do("DELETE", person, h, "").expect(t, 404, "NOT_FOUND", "")
+	s.wantsRows(0, "resource.submissions", "")
+	s.wantsRows(0, "resource.supporters", "")
+	for _, action := range []string{"submission.erased", "form.erased", "supporter.erased"} {
+		s.wantsErasures(action, 1)
+	}
+}
+
+// wantsErasures checks the number of audit events of an action, and that none has what was erased.
+func (s *service) wantsErasures(action string, want int) {
+	s.t.Helper()
+	s.wantsRows(0, "account.audit_events", "detail::text ilike '%example.org%'")
+	s.wantsRows(want, "account.audit_events", "action = $1", action)
 }

@@ -24,43 +24,19 @@ type sentRecord struct {
 	CreatedAt string
 }
 
-// pages reads all pages of the form's submissions with the filter, in pages of two.
-func (s *service) pages(f formRecord, h header, filter string) (all []sentRecord) {
-	s.t.Helper()
-	cursor := ""
-	for {
-		a := s.get(formsPath+"/"+f.ID.String()+"/submissions?limit=2"+filter+cursor, h)
-		var p struct {
-			Data []sentRecord
-			Meta struct{ NextCursor string }
-		}
-		if a.decode(s.t, &p); a.Status != 200 {
-			s.t.Fatalf("%s: %d %s", filter, a.Status, a.Body)
-		}
-		if all = append(all, p.Data...); p.Meta.NextCursor == "" {
-			return all
-		}
-		cursor = "&cursor=" + p.Meta.NextCursor
-	}
-}
-
 func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 	s := newService(t)
 	h, f := s.form()
-	kept := s.app.store.Engage(nil)
-	sent := make([]sentSubmission, 6)
-	for i := range sent {
-		sent[i] = s.accepted(f)
+	ids := make([]uuid.UUID, 6)
+	for i := range ids {
+		ids[i] = s.accepted(f).ID
 	}
 	for _, i := range []int{1, 3} {
-		if err := kept.Process(t.Context(), uuid.Nil, sent[i].ID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.kept().Process(t.Context(), uuid.Nil, ids[i]))
 	}
-	if err := kept.Reject(t.Context(), uuid.Nil, sent[4].ID, "no"); err != nil {
-		t.Fatal(err)
-	}
-	all := s.pages(f, h, "") // newest first
+	must(t, s.kept().Reject(t.Context(), uuid.Nil, ids[4], "no"))
+	path := f.own() + "/submissions"
+	all := recordsOf[sentRecord](s, path+"?limit=2", h) // newest first
 	slices.Reverse(all)
 	at := func(i int) string { return url.QueryEscape(all[i].CreatedAt) }
 	for filter, want := range map[string][]int{
@@ -80,36 +56,32 @@ func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 		"&updatedSince=" + at(5) + "&status=rejected&createdBefore=" + at(5): {4},
 	} {
 		var got []int
-		for _, one := range s.pages(f, h, filter) {
-			got = append(got, slices.IndexFunc(sent, func(x sentSubmission) bool { return x.ID == one.ID }))
+		for _, one := range recordsOf[sentRecord](s, path+"?limit=2"+filter, h) {
+			got = append(got, slices.Index(ids, one.ID))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", filter, got, want)
 		}
 	}
-	path := formsPath + "/" + f.ID.String() + "/submissions"
-	var p struct{ Meta struct{ NextCursor string } }
-	s.get(path+"?limit=1&status=accepted", h).decode(t, &p)
+	cursor := pageOf[sentRecord](s, path+"?limit=1&status=accepted", h).Meta.NextCursor
 	for query, field := range map[string]string{
-		"?status=Accepted":                              "status",
-		"?status=":                                      "status",
-		"?status=accepted&status=accepted":              "status",
-		"?createdSince=yesterday":                       "createdSince",
-		"?createdBefore=":                               "createdBefore",
-		"?cursor=" + p.Meta.NextCursor:                  "cursor",
-		"?status=processed&cursor=" + p.Meta.NextCursor: "cursor",
-		"?createdSince=" + at(0) + "&status=accepted&cursor=" + p.Meta.NextCursor: "cursor",
-		"?createdUntil=2026-01-01T00:00:00Z":                                      "createdUntil",
+		"?status=Accepted":                   "status",
+		"?status=":                           "status",
+		"?status=accepted&status=accepted":   "status",
+		"?createdSince=yesterday":            "createdSince",
+		"?createdBefore=":                    "createdBefore",
+		"?cursor=" + cursor:                  "cursor",
+		"?status=processed&cursor=" + cursor: "cursor",
+		"?createdUntil=2026-01-01T00:00:00Z": "createdUntil",
+		"?createdSince=" + at(0) + "&status=accepted&cursor=" + cursor: "cursor",
 	} {
-		if _, named := s.get(path+query, h).fields(t)[field]; !named {
-			t.Errorf("%s: %s is not named", query, field)
-		}
+		s.get(path+query, h).names(t, field)
 	}
 }
 
 func (s *service) export(f formRecord, h header, query string) answer {
 	s.t.Helper()
-	return s.get(formsPath+"/"+f.ID.String()+"/submissions/export"+query, h)
+	return s.get(f.own()+"/submissions/export"+query, h)
 }
 
 func TestExport_HasEverySubmissionOnce(t *testing.T) {
@@ -123,45 +95,42 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 			'[]', false, '2026-01-01T00:00:00Z'::timestamptz + make_interval(secs => n / 3) -- some at the same moment
 		from generate_series(1, $3) n`, workspaceID, f.ID, many)
 
-	lines := s.export(f, h, "?format=jsonl")
-	if lines.Status != 200 || lines.Header.Get("Content-Type") != "application/jsonl; charset=utf-8" ||
-		lines.Header.Get("Cache-Control") != "no-store" ||
-		!strings.HasPrefix(lines.Header.Get("Content-Disposition"), "attachment; ") {
-		t.Fatalf("%d %v", lines.Status, lines.Header)
+	lines := s.export(f, h, "?format=jsonl").wants(t, 200).
+		header(t, "Content-Type", "application/jsonl; charset=utf-8").
+		header(t, "Cache-Control", "no-store")
+	if sent := lines.Header.Get("Content-Disposition"); !strings.HasPrefix(sent, "attachment; ") {
+		t.Errorf("Content-Disposition: %s", sent)
 	}
-	var order []string
+	var order, listed []string
 	for line := range strings.Lines(lines.Body) {
 		var one struct {
 			sentRecord
 			Answers map[string]any
 		}
-		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &one))
 		if !strings.HasPrefix(one.Answers["name"].(string), "=cmd") {
 			t.Errorf("JSON Lines changes an answer: %v", one.Answers)
 		}
 		order = append(order, one.ID.String())
 	}
-	var listed []string
-	for _, one := range s.pages(f, h, "&createdSince=2025-01-01T00:00:00Z") {
+	list := f.own() + "/submissions?limit=200&createdSince=2025-01-01T00:00:00Z"
+	for _, one := range recordsOf[sentRecord](s, list, h) {
 		listed = append(listed, one.ID.String())
 	}
 	if len(order) != many || !slices.Equal(order, listed) {
 		t.Errorf("%d lines, %d in the list, or another order", len(order), len(listed))
 	}
 
-	table := s.export(f, h, "?format=csv")
-	table.wants(t, 200).
+	table := s.export(f, h, "?format=csv").wants(t, 200).
 		header(t, "Content-Type", "text/csv; charset=utf-8; header=present").
 		header(t, "X-Content-Type-Options", "nosniff")
 	content, marked := strings.CutPrefix(table.Body, "\ufeff")
 	if !marked {
 		t.Errorf("no byte order mark: %.40q", table.Body)
 	}
-	rows, err := csv.NewReader(strings.NewReader(content)).ReadAll()
-	if err != nil || len(rows) != many+1 {
-		t.Fatalf("%d rows: %v", len(rows), err)
+	rows := orFail(csv.NewReader(strings.NewReader(content)).ReadAll())(t)
+	if len(rows) != many+1 {
+		t.Fatalf("%d rows", len(rows))
 	}
 	name, hours := slices.Index(rows[0], "answers.name"), slices.Index(rows[0], "answers.hours")
 	for i, row := range rows[1:] {
@@ -174,13 +143,9 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 	if got := strings.Count(half.Body, "\r\n"); got != 30 { // 1 to 29 and the names
 		t.Errorf("%d lines", got)
 	}
-	if none := s.export(f, h, "?format=jsonl&status=processed"); none.Status != 200 || none.Body != "" {
-		t.Errorf("%d %s", none.Status, none.Body)
-	}
-	head := s.do("HEAD", formsPath+"/"+f.ID.String()+"/submissions/export?format=csv", h, "")
-	if head.Status != 200 || head.Body != "" || head.Header.Get("Content-Type") != table.Header.Get("Content-Type") {
-		t.Errorf("HEAD: %d %v", head.Status, head.Header)
-	}
+	s.export(f, h, "?format=jsonl&status=processed").wants(t, 200).is(t, "")
+	s.do("HEAD", f.own()+"/submissions/export?format=csv", h, "").wants(t, 200).is(t, "").
+		header(t, "Content-Type", table.Header.Get("Content-Type"))
 }
 
 func TestExport_Refusals(t *testing.T) {
@@ -198,15 +163,13 @@ func TestExport_Refusals(t *testing.T) {
 		"?format=csv&cursor=x":          "cursor",
 		"?format=csv&updatedSince=2026": "updatedSince",
 	} {
-		if _, named := s.export(f, h, query).fields(t)[field]; !named {
-			t.Errorf("%s: %s is not named", query, field)
-		}
+		s.export(f, h, query).names(t, field)
 	}
 	s.export(f, elsewhere, "?format=csv").expect(t, 404, "NOT_FOUND", "")
 	s.get(formsPath+"/x/submissions/export?format=csv", h).expect(t, 404, "NOT_FOUND", "")
 	user := s.User()
 	s.Member(workspaceID, user, perm.EngageReadForms, perm.EngageReadSubmissions)
-	formsOnly := as(s.PAT(workspaceID, user, perm.EngageReadForms).Reveal(), workspaceID)
+	formsOnly := s.holding(workspaceID, user, perm.EngageReadForms)
 	s.export(f, formsOnly, "?format=csv").expect(t, 403, "FORBIDDEN", "")
 }
 
@@ -215,39 +178,25 @@ func TestExport_TwoInFlightOfOneCredential(t *testing.T) {
 	s := newService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-		select gen_random_uuid(), $1, $2, gen_random_uuid(), jsonb_build_object('about', repeat('x', 50000)), '[]',
-			false, now() - make_interval(secs => n) from generate_series(1, 600) n`, workspaceID, f.ID)
-	path := formsPath + "/" + f.ID.String() + "/submissions/export?format=jsonl"
-	var open []func()
-	for range 2 {
-		open = append(open, s.slowly(path, h))
-	}
-	a := s.get(path, h)
-	if a.expect(t, 429, "RATE_LIMITED", ""); a.Header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
-	}
+	s.longSubmissions(workspaceID, f, 400) // more than the buffers of two connections
+	path := f.own() + "/submissions/export?format=jsonl"
+	one, other := s.slowly(path, h), s.slowly(path, h)
+	s.get(path, h).expect(t, 429, "RATE_LIMITED", "").header(t, "Retry-After", "*")
 	s.get(formsPath, h).wants(t, 200)
-	for _, stop := range open {
-		stop()
-	}
+	one()
+	other()
 	s.insist("GET", path, h, "")
 }
 
 // slowly begins a request and reads nothing of its response until stop, which closes the connection.
 func (s *service) slowly(path string, h header) (stop func()) {
 	s.t.Helper()
-	c, err := net.Dial("tcp", s.server.Listener.Addr().String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := orFail(net.Dial("tcp", s.server.Listener.Addr().String()))(s.t)
 	request := "GET " + path + " HTTP/1.1\r\nHost: x\r\n"
 	for name, value := range h {
 		request += name + ": " + value + "\r\n"
 	}
-	if _, err := fmt.Fprint(c, request+"\r\n"); err != nil {
-		s.t.Fatal(err)
-	}
+	orFail(fmt.Fprint(c, request+"\r\n"))(s.t)
 	first := make([]byte, 12)
 	if _, err := c.Read(first); err != nil || string(first) != "HTTP/1.1 200" {
 		s.t.Fatalf("%s %v", first, err)
@@ -258,23 +207,18 @@ func (s *service) slowly(path string, h header) (stop func()) {
 // The audit log records an export. The export ends when its token is revoked or its user loses the permission.
 func TestExport_EndsWithItsCredential(t *testing.T) {
 	t.Parallel()
+	own := ownService(t)
 	for what, end := range map[string]string{
 		"the token is revoked": "update account.personal_access_tokens set revoked_at = now() where tenant_id = $1",
 		"the permission is lost": `update account.memberships set permissions = '{engage:read:forms}'
 			where tenant_id = $1`,
 	} {
-		s := ownService(t)
+		s := own.forTest(t)
 		workspaceID, h := s.workspace()
 		f := s.makeForm(h, allTypes)
-		s.Exec(`insert into resource.submissions
-			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-			select gen_random_uuid(), $1, $2, gen_random_uuid(), jsonb_build_object('about', repeat('x', 50000)), '[]',
-				false, now() - make_interval(secs => n) from generate_series(1, 600) n`, workspaceID, f.ID)
-		path := s.server.URL + formsPath + "/" + f.ID.String() + "/submissions/export?format=jsonl"
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.longSubmissions(workspaceID, f, 600)
+		path := s.server.URL + f.own() + "/submissions/export?format=jsonl"
+		request := orFail(http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))(t)
 		for name, value := range h {
 			request.Header.Set(name, value)
 		}
@@ -288,12 +232,16 @@ func TestExport_EndsWithItsCredential(t *testing.T) {
 			t.Errorf("%s: %d bytes were read: %v", what, read, err)
 		}
 		_ = response.Body.Close()
-		if n := s.Count(`select count(*) from account.audit_events where action = 'form.exported' and tenant_id = $1
-			and subject = 'form:' || $2::text and detail = '{"format": "jsonl"}'`, workspaceID, f.ID); n != 1 {
-			t.Errorf("%d events in the audit log", n)
-		}
-		if strings.Contains(s.log.String(), `"level":"ERROR"`) {
-			t.Errorf("%s: %s", what, s.log.String())
-		}
+		s.wantsRows(1, "account.audit_events", `action = 'form.exported' and subject = 'form:' || $1::text
+			and detail = '{"format": "jsonl"}'`, f.ID)
+		s.logLacks(`"level":"ERROR"`)
 	}
+}
+
+// longSubmissions adds n submissions with answers of 50 kB.
+func (s *service) longSubmissions(workspaceID uuid.UUID, f formRecord, n int) {
+	s.t.Helper()
+	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+		select gen_random_uuid(), $1, $2, gen_random_uuid(), jsonb_build_object('about', repeat('x', 50000)), '[]',
+			false, now() - make_interval(secs => n) from generate_series(1, $3::int) n`, workspaceID, f.ID, n)
 }

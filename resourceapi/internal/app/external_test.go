@@ -1,14 +1,13 @@
 package app
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 func external(id string) string { return listPath + "/external/" + id }
@@ -19,24 +18,17 @@ func TestExternalID_IsUniqueInWorkspace(t *testing.T) {
 	_, elsewhere := s.editor()
 	p := s.create(h, `{"name":"Warm Homes","externalId":"crm/7"}`)
 	s.create(elsewhere, `{"name":"Warm Homes","externalId":"crm/7"}`)
-	other := s.create(h, `{"name":"Other"}`)
+	other := listPath + "/" + s.create(h, `{"name":"Other"}`).ID.String()
 	s.do("POST", listPath, h, `{"name":"Again","externalId":"crm/7"}`).expect(t, 409, "CONFLICT", "")
-	s.do("PATCH", listPath+"/"+other.ID.String(), h, `{"externalId":"crm/7"}`).expect(t, 409, "CONFLICT", "")
+	s.do("PATCH", other, h, `{"externalId":"crm/7"}`).expect(t, 409, "CONFLICT", "")
 	for _, wrong := range []string{`""`, `7`, `"a\u0000"`, `"` + strings.Repeat("x", 201) + `"`, `"."`, `".."`} {
 		s.do("POST", listPath, h, `{"name":"x","externalId":`+wrong+`}`).expect(t, 400, "VALIDATION_ERROR", "")
 	}
-	list := s.get(listPath+"?externalId=crm%2F7", h)
-	if !strings.Contains(list.Body, p.ID.String()) || !strings.Contains(list.Body, `"count":1`) ||
-		!strings.Contains(list.Body, `"externalId":"crm/7"`) {
-		t.Errorf("%d %s", list.Status, list.Body)
-	}
-	if a := s.get(listPath+"?externalId=none&updatedSince=2020-01-01T00:00:00Z", h); !strings.Contains(
-		a.Body, `"count":0`) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.get(listPath+"?externalId=crm%2F7", h).has(t, p.ID.String(), `"count":1`, `"externalId":"crm/7"`)
+	s.get(listPath+"?externalId=none&updatedSince=2020-01-01T00:00:00Z", h).has(t, `"count":0`)
 	s.get(listPath+"?externalId=", h).expect(t, 400, "VALIDATION_ERROR", "")
 	s.do("PATCH", listPath+"/"+p.ID.String(), h, `{"externalId":null}`).wants(t, 200).lacks(t, "externalId")
-	s.do("PATCH", listPath+"/"+other.ID.String(), h, `{"externalId":"crm/7"}`).wants(t, 200)
+	s.do("PATCH", other, h, `{"externalId":"crm/7"}`).wants(t, 200)
 }
 
 // No URL has a segment . or .. (RFC 3986, section 5.2.4), so a programme with it could not be reached by PUT.
@@ -66,66 +58,50 @@ func TestExternalID_DotsAreRefusedAtEveryEntrance(t *testing.T) {
 func TestExternalID_PutCreatesThenChanges(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
-	first := s.do("PUT", external("crm%2F7"), h, `{"name":"Warm Homes","summary":"Advice"}`)
-	var p one
-	first.decode(t, &p)
-	first.wants(t, 201, `"externalId":"crm/7"`).
-		header(t, "Location", base+listPath+"/"+p.ID.String()).
-		header(t, "ETag", `"1"`)
-	again := s.do("PUT", external("crm%2F7"), h, `{"name":"Warmer Homes","status":"active","externalId":"crm/7"}`)
-	again.wants(t, 200, p.ID.String(), `"summary":"Advice","status":"active"`).header(t, "ETag", `"2"`)
-	if read := s.get(listPath+"/"+p.ID.String(), h); read.Body != again.Body {
-		t.Errorf("%s, stored as %s", again.Body, read.Body)
-	}
-	if same := s.do("PUT", external("crm%2F7"), h, `{"name":"Warmer Homes"}`); same.Body != again.Body {
-		t.Errorf("a change of nothing: %s", same.Body)
-	}
-	s.do("PUT", external("crm%2F7"), h, `{"name":"x","status":"draft"}`).expect(t, 409, "CONFLICT", "")
-	s.do("PUT", external("crm%2F7"), h, `{"name":"x","externalId":"8"}`).expect(t, 400, "VALIDATION_ERROR", "")
-	s.do("PUT", external("crm%2F7"), h, `{"summary":"x"}`).expect(t, 400, "VALIDATION_ERROR", "")
+	put := func(h header, body string) answer { t.Helper(); return s.do("PUT", external("crm%2F7"), h, body) }
+	first := put(h, `{"name":"Warm Homes","summary":"Advice"}`)
+	path := listPath + "/" + decoded[one](t, first).ID.String()
+	first.wants(t, 201, `"externalId":"crm/7"`).header(t, "Location", base+path).header(t, "ETag", `"1"`)
+	again := put(h, `{"name":"Warmer Homes","status":"active","externalId":"crm/7"}`).
+		wants(t, 200, path[len(listPath)+1:], `"summary":"Advice","status":"active"`).header(t, "ETag", `"2"`)
+	s.get(path, h).is(t, again.Body)
+	put(h, `{"name":"Warmer Homes"}`).is(t, again.Body) // changes nothing
+	put(h, `{"name":"x","status":"draft"}`).expect(t, 409, "CONFLICT", "")
+	put(h, `{"name":"x","externalId":"8"}`).expect(t, 400, "VALIDATION_ERROR", "")
+	put(h, `{"summary":"x"}`).expect(t, 400, "VALIDATION_ERROR", "")
 	stale := h.with("If-Match", `"1"`)
-	s.do("PUT", external("crm%2F7"), stale, `{"name":"x"}`).expect(t, 412, "PRECONDITION_FAILED", "")
+	put(stale, `{"name":"x"}`).expect(t, 412, "PRECONDITION_FAILED", "")
 	s.do("PUT", external("new"), stale, `{"name":"x"}`).expect(t, 412, "PRECONDITION_FAILED", "")
 	keyed := h.with("Idempotency-Key", uuid.NewString())
-	s.do("PUT", external("8"), keyed, `{"name":"x"}`).wants(t, 201)
-	if a := s.do("PUT", external("8"), keyed, `{"name":"x"}`); a.Status != 201 || !a.replayed() {
-		t.Errorf("%d", a.Status)
-	}
+	created := s.do("PUT", external("8"), keyed, `{"name":"x"}`).wants(t, 201)
+	s.do("PUT", external("8"), keyed, `{"name":"x"}`).repeats(t, created)
 }
 
 func TestExternalID_ConcurrentPutsCreateOne(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
-	answers := make([]answer, 12)
-	var group sync.WaitGroup
-	for i := range answers {
-		group.Go(func() {
-			switch i % 3 {
-			case 0:
-				answers[i] = s.do("PUT", external("7"), h, fmt.Sprintf(`{"name":"Put %d"}`, i))
-			case 1:
-				body := fmt.Sprintf(`{"items":[{"name":"a %d"},{"name":"Batch %d","externalId":"7"}]}`, i, i)
-				answers[i] = s.do("POST", listPath+"/batch", h, body)
-			default:
-				answers[i] = s.do("POST", listPath, h, fmt.Sprintf(`{"name":"Post %d","externalId":"7"}`, i))
-			}
-		})
-	}
-	group.Wait()
 	created := 0
-	for i, a := range answers {
-		if a.Status == 503 { // a write of one workspace waits for others
-			continue
+	for i, a := range atOnce(12, func(i int) answer {
+		switch i % 3 {
+		case 0:
+			return s.do("PUT", external("7"), h, fmt.Sprintf(`{"name":"Put %d"}`, i))
+		case 1:
+			body := fmt.Sprintf(`{"items":[{"name":"a %d"},{"name":"Batch %d","externalId":"7"}]}`, i, i)
+			return s.do("POST", listPath+"/batch", h, body)
+		default:
+			return s.do("POST", listPath, h, fmt.Sprintf(`{"name":"Post %d","externalId":"7"}`, i))
 		}
-		if a.Status != 200 && a.Status != 201 && a.Status != 409 {
-			t.Errorf("%d: %d %s", i, a.Status, a.Body)
+	}) {
+		if !slices.Contains([]int{200, 201, 409, 503}, a.Status) { // 503: a write of one workspace waits for others
+			a.fail(t, "200, 201, 409 or 503")
 		}
 		if i%3 != 1 && a.Status == 201 || i%3 == 1 && strings.Count(a.Body, `"status":201`) == 2 {
 			created++
 		}
 	}
-	if n := s.rows("resource.programmes", "external_id = '7'"); n != 1 || created != 1 {
-		t.Errorf("%d programmes, %d answers say that they created one", n, created)
+	s.wantsRows(1, "resource.programmes", "external_id = '7'")
+	if created != 1 {
+		t.Errorf("%d answers say that they created one", created)
 	}
 }
 
@@ -149,12 +125,11 @@ func TestBatch_ResultOfEachItem(t *testing.T) {
 		{"name":"Two","externalId":"two"},{"name":"Two again","externalId":"two","status":"active"},
 		{"name":"x","externalId":"known","status":"completed"},{"name":"x","id":"7"},
 		{"name":"Last","status":"archived"}]}`
-	a := s.do("POST", listPath+"/batch", keyed, body)
-	var got batchResult
-	a.decode(t, &got)
+	a := s.do("POST", listPath+"/batch", keyed, body).wants(t, 200)
+	got := decoded[batchResult](t, a)
 	want := []int{201, 400, 200, 400, 201, 200, 409, 400, 201}
-	if a.Status != 200 || len(got.Data) != len(want) {
-		t.Fatalf("%d %s", a.Status, a.Body)
+	if len(got.Data) != len(want) {
+		t.Fatal(a.Body)
 	}
 	for i, one := range got.Data {
 		if one.Status != want[i] || (one.ID != nil) != (want[i] < 300) || (one.Error == nil) != (want[i] < 300) {
@@ -165,21 +140,11 @@ func TestBatch_ResultOfEachItem(t *testing.T) {
 		got.Data[6].Error.Code != "CONFLICT" || *got.Data[2].ID != known.ID || *got.Data[4].ID != *got.Data[5].ID {
 		t.Errorf("%s", a.Body)
 	}
-	read := s.get(listPath+"/"+known.ID.String(), h)
-	two := s.get(listPath+"/"+got.Data[4].ID.String(), h)
-	if !strings.Contains(read.Body, `"name":"New name","summary":"kept"`) || read.Header.Get("ETag") != `"2"` ||
-		!strings.Contains(two.Body, `"name":"Two again","summary":"","status":"active"`) {
-		t.Errorf("%s %s", read.Body, two.Body)
-	}
-	if s.programmes() != 4 {
-		t.Errorf("%d programmes", s.programmes())
-	}
-	if again := s.do("POST", listPath+"/batch", keyed, body); again.Body != a.Body || !again.replayed() {
-		t.Errorf("%s", again.Body)
-	}
-	if distinct := s.Count("select count(distinct updated_at) from resource.programmes where {mine}"); distinct != 4 {
-		t.Errorf("%d distinct times", distinct)
-	}
+	s.get(listPath+"/"+known.ID.String(), h).has(t, `"name":"New name","summary":"kept"`).header(t, "ETag", `"2"`)
+	s.get(listPath+"/"+got.Data[4].ID.String(), h).has(t, `"name":"Two again","summary":"","status":"active"`)
+	s.wantsRows(4, "resource.programmes", "")
+	s.do("POST", listPath+"/batch", keyed, body).repeats(t, a)
+	s.Wants(4, "select count(distinct updated_at) from resource.programmes where {mine}")
 }
 
 func TestBatch_Bounds(t *testing.T) {
@@ -192,38 +157,29 @@ func TestBatch_Bounds(t *testing.T) {
 		items(501), `[]`, ``} {
 		s.do("POST", listPath+"/batch", h, wrong).expect(t, 400, "VALIDATION_ERROR", "")
 	}
-	if a := s.do("POST", listPath+"/batch", h, items(500)); a.Status != 200 || s.programmes() != 500 {
-		t.Errorf("%d, %d programmes", a.Status, s.programmes())
-	}
-	if a := s.do("POST", listPath+"/batch", h, `{"items":[{"name":""}]}`); a.Status != 200 || s.programmes() != 500 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.do("POST", listPath+"/batch", h, items(500)).wants(t, 200)
+	s.wantsRows(500, "resource.programmes", "")
+	s.do("POST", listPath+"/batch", h, `{"items":[{"name":""}]}`).wants(t, 200)
+	s.wantsRows(500, "resource.programmes", "")
 }
 
 func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()
 	known := s.create(h, `{"name":"Known","externalId":"known","summary":"kept","status":"active"}`)
-	process := func(file string) string {
+	process := func(file string) answer {
 		t.Helper()
 		path := s.importCSV(h, file)
 		s.process(h, path)
-		return s.get(path, h).Body
+		return s.get(path, h)
 	}
-	if got := process("name,externalId,status\nA,new,draft\nB,known,completed\nC,,\n"); !strings.Contains(
-		got, `"status":"processed","imported":3`) {
-		t.Fatal(got)
-	}
-	read := s.get(listPath+"/"+known.ID.String(), h)
-	if !strings.Contains(read.Body, `"name":"B","summary":"kept","status":"completed"`) || s.programmes() != 3 {
-		t.Errorf("%s, %d programmes", read.Body, s.programmes())
-	}
+	process("name,externalId,status\nA,new,draft\nB,known,completed\nC,,\n").has(t, `"status":"processed","imported":3`)
+	s.get(listPath+"/"+known.ID.String(), h).has(t, `"name":"B","summary":"kept","status":"completed"`)
+	s.wantsRows(3, "resource.programmes", "")
 	// One row that cannot be written rejects all (P5).
-	got := process("name,externalId,status\nA2,new,active\n\nB2,known,draft\n")
-	if !strings.Contains(got, `"status":"rejected","imported":0,"errors":[{"row":4,"field":"status"`) ||
-		s.rows("resource.programmes", "name in ('A2', 'B2')") != 0 {
-		t.Errorf("%s", got)
-	}
+	process("name,externalId,status\nA2,new,active\n\nB2,known,draft\n").
+		has(t, `"status":"rejected","imported":0,"errors":[{"row":4,"field":"status"`)
+	s.wantsRows(0, "resource.programmes", "name in ('A2', 'B2')")
 }
 
 // A write that gives an external id waits for another one that does, so that it sees the programme that has it.
@@ -231,28 +187,73 @@ func TestExternalID_WritesWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	workspaceID, h := s.editor()
-	other, err := pgx.Connect(t.Context(), s.Database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close(context.Background()) }()
-	for _, statement := range []string{
-		"begin",
-		"select pg_advisory_xact_lock(hashtextextended('external ids of ' || '" + workspaceID.String() + "', 0))",
-		"insert into resource.programmes (id, tenant_id, name, status, external_id) " +
-			"values (gen_random_uuid(), '" + workspaceID.String() + "', 'First', 'draft', '7')",
-	} {
-		if _, err := other.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.Exec("begin")
+	s.Exec("select pg_advisory_xact_lock(hashtextextended('external ids of ' || $1, 0))", workspaceID.String())
+	s.Exec(`insert into resource.programmes (id, tenant_id, name, status, external_id)
+		values (gen_random_uuid(), $1, 'First', 'draft', '7')`, workspaceID)
 	changed := make(chan answer, 1)
 	go func() { changed <- s.do("PUT", external("7"), h, `{"name":"Second"}`) }()
 	s.awaitLocks(1)
-	if _, err := other.Exec(t.Context(), "commit"); err != nil {
-		t.Fatal(err)
+	s.Exec("commit")
+	(<-changed).wants(t, 200, `"name":"Second"`)
+	s.wantsRows(1, "resource.programmes", "")
+}
+
+func TestTransitions_ReturnResultForEachItem(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	_, elsewhere := s.editor()
+	draft, active := s.create(h, `{"name":"a"}`).ID, s.create(h, `{"name":"b","status":"active"}`).ID
+	archived, foreign := s.create(h, `{"name":"c","status":"archived"}`).ID, s.create(elsewhere, `{"name":"d"}`).ID
+	item := func(id uuid.UUID, to string) string { return fmt.Sprintf(`{"id":"%s","to":"%s"}`, id, to) }
+	items := []struct {
+		item   string
+		status int
+		says   string
+	}{
+		{item(draft, "active"), 200, draft.String()},
+		{item(draft, "completed"), 200, draft.String()}, // after the one before
+		{item(active, "archived"), 409, "CONFLICT"},
+		{item(archived, "active"), 409, "CONFLICT"},
+		{item(foreign, "active"), 404, "NOT_FOUND"},
+		{item(uuid.New(), "active"), 404, "NOT_FOUND"},
+		{`{"id":"x","to":"active"}`, 404, "NOT_FOUND"},
+		{`{"id":7,"to":"active"}`, 400, `"id"`},
+		{item(draft, "Archived"), 400, `"to"`},
+		{`{"id":"` + draft.String() + `","to":"archived","x":1}`, 400, `"x"`},
+		{`[]`, 400, "VALIDATION_ERROR"},
+		{item(active, "completed"), 200, active.String()},
 	}
-	if a := <-changed; a.Status != 200 || !strings.Contains(a.Body, `"name":"Second"`) || s.programmes() != 1 {
-		t.Errorf("%d %s", a.Status, a.Body)
+	var all []string
+	for _, one := range items {
+		all = append(all, one.item)
+	}
+	body := `{"items":[` + strings.Join(all, ",") + `]}`
+	keyed := h.with("Idempotency-Key", uuid.NewString())
+	a := s.do("POST", listPath+"/transitions", keyed, body).wants(t, 200)
+	results := decoded[struct{ Data []json.RawMessage }](t, a).Data
+	if len(results) != len(items) {
+		t.Fatal(a.Body)
+	}
+	for i, one := range items {
+		var got struct{ Status int }
+		if err := json.Unmarshal(results[i], &got); err != nil || got.Status != one.status ||
+			!strings.Contains(string(results[i]), one.says) {
+			t.Errorf("%s: %s, want %d %s", one.item, results[i], one.status, one.says)
+		}
+	}
+	s.do("POST", listPath+"/transitions", keyed, body).repeats(t, a)
+	for id, want := range map[uuid.UUID]string{
+		draft: "completed", active: "completed", archived: "archived", foreign: "draft",
+	} {
+		s.wantsRows(1, "resource.programmes", "id = $1 and status = $2", id, want)
+	}
+	// One version and one event for each programme that changed, each with a time of its own.
+	s.Wants(2, `select count(distinct updated_at) from resource.programmes
+		where {mine} and version = 2 and updated_at > created_at`)
+	s.wantsRows(2, "account.events", "type = 'programme.updated'")
+	for _, wrong := range []string{`{}`, `{"items":[]}`, `{"items":{}}`, `{"items":[],"x":1}`,
+		`{"items":[` + strings.Repeat(`{},`, 500) + `{}]}`} {
+		s.do("POST", listPath+"/transitions", h, wrong).expect(t, 400, "VALIDATION_ERROR", "")
 	}
 }

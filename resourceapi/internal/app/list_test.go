@@ -1,79 +1,51 @@
 package app
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
-type page struct {
-	Data []struct {
-		ID                    uuid.UUID
-		Name, Summary, Status string
-		StartsOn, EndsOn      *string
-		CreatedAt, UpdatedAt  string
-	}
-	Meta struct {
-		Count      int
-		NextCursor string
-	}
-}
+// A page is a page of programmes.
+type page = paged[one]
 
 func (s *service) page(h header, query string) page {
 	s.t.Helper()
-	a := s.get(listPath+query, h)
-	if a.Status != 200 {
-		s.t.Fatalf("%s: %d %s", query, a.Status, a.Body)
-	}
-	var p page
-	a.decode(s.t, &p)
-	if p.Meta.Count != len(p.Data) {
-		s.t.Errorf("%s: count %d of %d", query, p.Meta.Count, len(p.Data))
-	}
-	return p
+	return pageOf[one](s, listPath+query, h)
 }
 
 // all follows the cursors from the start and returns the names in order.
-func (s *service) all(h header, query string) []string {
+func (s *service) all(h header, query string) (names []string) {
 	s.t.Helper()
-	var names []string
-	for next := query; ; {
-		p := s.page(h, next)
-		for _, one := range p.Data {
-			names = append(names, one.Name)
-		}
-		if p.Meta.NextCursor == "" {
-			return names
-		}
-		if len(names) > 10_000 {
-			s.t.Fatal("the list does not end")
-		}
-		next = query + "&cursor=" + p.Meta.NextCursor
+	for _, one := range recordsOf[one](s, listPath+query, h) {
+		names = append(names, one.Name)
 	}
+	return names
 }
 
 func TestList_EmptyWorkspace(t *testing.T) {
 	s := newService(t)
 	workspaceID, pat := s.reader()
 	a := s.get(listPath, as(pat, workspaceID))
-	if strings.TrimSpace(a.Body) != `{"data":[],"meta":{"count":0}}` || a.Status != 200 {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	a.wants(t, 200).is(t, `{"data":[],"meta":{"count":0}}`)
 	a.header(t, "Content-Type", "application/json").
 		header(t, "Cache-Control", "no-store").
 		header(t, "X-Content-Type-Options", "nosniff").
 		header(t, "Access-Control-Allow-Origin", "")
-	if head := s.do("HEAD", listPath, as(pat, workspaceID), ""); head.Status != 200 || head.Body != "" {
-		t.Errorf("HEAD: %d %s", head.Status, head.Body)
-	}
+	s.do("HEAD", listPath, as(pat, workspaceID), "").wants(t, 200).is(t, "")
 }
 
 func TestList_RecordHasFieldsOfContract(t *testing.T) {
@@ -87,9 +59,7 @@ func TestList_RecordHasFieldsOfContract(t *testing.T) {
 	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company",` +
 		`"status":"draft","startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z",` +
 		`"updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
-	if a := s.get(listPath, as(pat, workspaceID)); strings.TrimSpace(a.Body) != want {
-		t.Errorf("%s\nwant %s", a.Body, want)
-	}
+	s.get(listPath, as(pat, workspaceID)).is(t, want)
 }
 
 func TestP3_PagesHaveEveryProgrammeOnceNewestFirst(t *testing.T) {
@@ -135,10 +105,8 @@ func TestP3_PagesAreStableDuringInserts(t *testing.T) {
 	h := as(pat, workspaceID)
 	s.Programmes(workspaceID, 10)
 	// Equal times, ordered by id, and times that differ by one microsecond.
-	s.Exec(
-		`update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00'
-			where {mine} and name in ('Programme 4', 'Programme 5', 'Programme 6')`,
-	)
+	s.Exec(`update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00'
+		where {mine} and name in ('Programme 4', 'Programme 5', 'Programme 6')`)
 	s.Exec(`update resource.programmes set created_at = '2026-03-01 09:00:00.000002+00'
 		where {mine} and name = 'Programme 7'`)
 	want := s.all(h, "?limit=200")
@@ -146,21 +114,10 @@ func TestP3_PagesAreStableDuringInserts(t *testing.T) {
 		t.Fatalf("%v", want)
 	}
 	var got []string
-	cursor := ""
-	for {
-		p := s.page(h, "?limit=1"+cursor)
-		for _, one := range p.Data {
-			got = append(got, one.Name)
-		}
-		if p.Meta.NextCursor == "" {
-			break
-		}
-		cursor = "&cursor=" + p.Meta.NextCursor
-		s.Exec(
-			"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), $1, 'New', "+
-				"'draft')",
-			workspaceID,
-		)
+	for p := range pagesOf[one](s, listPath+"?limit=1", h) {
+		got = append(got, p.Data[0].Name)
+		s.Exec(`insert into resource.programmes (id, tenant_id, name, status)
+			values (gen_random_uuid(), $1, 'New', 'draft')`, workspaceID)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
@@ -248,7 +205,7 @@ func checkFilters(t *testing.T, s *service) {
 // A search may read every programme, so it must not run for callers without permission.
 func TestSearch_RunsOnlyForPermittedCallers(t *testing.T) {
 	t.Parallel()
-	s := ownService(t)
+	s := ownService(t, silently, func(c *Config) { c.searchTime = testkit.SilentStoreWait / 2 })
 	workspaceID, pat := s.reader()
 	other, stranger := s.reader()
 	unknown := s.unknownPAT()
@@ -321,4 +278,115 @@ func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 	// The credential is checked before the parameters.
 	s.get(listPath+"?limit=0", nil).expect(t, 401, "UNAUTHENTICATED", "none")
 	s.get(listPath+"?limit=0", as(pat, other)).expect(t, 403, "FORBIDDEN", "")
+}
+
+// membersOf returns the names of the members of the first record of a list.
+func membersOf(t *testing.T, a answer) []string {
+	t.Helper()
+	var page struct{ Data []map[string]json.RawMessage }
+	a.decode(t, &page)
+	if a.Status != 200 || len(page.Data) == 0 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return slices.Sorted(maps.Keys(page.Data[0]))
+}
+
+func TestFields_SelectMembersOfRecords(t *testing.T) {
+	s := newService(t)
+	_, ofForms := s.workspace()
+	workspaceID, ofProgrammes := s.editor()
+	s.Programmes(workspaceID, 3)
+	f := s.makeForm(ofForms, allTypes)
+	s.accepted(f)
+	for path, h := range map[string]header{
+		listPath:                 ofProgrammes,
+		formsPath:                ofForms,
+		f.own() + "/submissions": ofForms,
+	} {
+		every := membersOf(t, s.get(path, h))
+		for _, name := range every {
+			if got := membersOf(t, s.get(path+"?fields="+name, h)); !slices.Equal(got, []string{name}) {
+				t.Errorf("%s?fields=%s: %v", path, name, got)
+			}
+		}
+		if got := membersOf(t, s.get(path+"?fields="+strings.Join(every, ","), h)); !slices.Equal(got, every) {
+			t.Errorf("%s: %v, want %v", path, got, every)
+		}
+		for _, wrong := range []string{"", "other", every[0] + ",other", every[0] + ",", strings.ToUpper(every[0])} {
+			a := s.get(path+"?fields="+wrong, h)
+			a.refuses(t, 400, "VALIDATION_ERROR").has(t, `"fields":{"fields":`)
+		}
+		s.get(path+"?fields=id,other", h).has(t, `other`)
+	}
+	all := slices.Sorted(slices.Values(programme.Fields()))
+	s.create(ofProgrammes, `{"name":"x","externalId":"crm/7"}`)
+	if every := membersOf(t, s.get(listPath, ofProgrammes)); !slices.Equal(every, all) {
+		t.Errorf("programme.Fields: %v, want %v", all, every)
+	}
+	first := s.get(listPath+"?limit=2&fields=id", ofProgrammes)
+	var page struct {
+		Meta struct{ NextCursor string }
+	}
+	first.decode(t, &page)
+	next := s.get(listPath+"?limit=2&fields=name&cursor="+page.Meta.NextCursor, ofProgrammes)
+	if !slices.Equal(membersOf(t, next), []string{"name"}) || page.Meta.NextCursor == "" {
+		t.Errorf("the second page: %s", next.Body)
+	}
+}
+
+// accepting requests a path with Accept-Encoding: gzip. Unlike do, it does not decompress the answer.
+func (s *service) accepting(method, path string, h header, body string) answer {
+	s.t.Helper()
+	return s.do(method, path, h.with("Accept-Encoding", "gzip"), body)
+}
+
+func (a answer) compressed() bool { return a.Header.Get("Content-Encoding") == "gzip" }
+
+// plain returns the content of a compressed answer.
+func (a answer) plain(t *testing.T) string {
+	t.Helper()
+	reader := orFail(gzip.NewReader(bytes.NewReader([]byte(a.Body))))(t)
+	content := orFail(io.ReadAll(reader))(t)
+	return string(content)
+}
+
+func TestCompress_ListsAndRecords(t *testing.T) {
+	s := newService(t)
+	_, h := s.editor()
+	long := s.create(h, `{"name":"Warm Homes","summary":"`+strings.Repeat("advice ", 300)+`"}`)
+	path := listPath + "/" + long.ID.String()
+	for _, at := range []string{listPath, path, "/v1/openapi.json"} {
+		packed, plain := s.accepting("GET", at, h, ""), s.do("GET", at, h.with("Accept-Encoding", "identity"), "")
+		if !packed.compressed() || plain.compressed() || packed.plain(t) != plain.Body {
+			t.Errorf("%s: %v, then %v", at, packed.Header, plain.Header)
+		}
+		for _, a := range []answer{packed, plain} {
+			if !slices.Contains(a.Header.Values("Vary"), "Accept-Encoding") {
+				t.Errorf("%s: Vary %v", at, a.Header.Values("Vary"))
+			}
+		}
+		head := s.accepting("HEAD", at, h, "")
+		if head.Status != 200 || head.Body != "" || !head.compressed() {
+			t.Errorf("HEAD %s: %d, %d bytes, %v", at, head.Status, len(head.Body), head.Header)
+		}
+		if length := head.Header.Get("Content-Length"); length != packed.Header.Get("Content-Length") {
+			t.Errorf("HEAD %s: Content-Length %q, %q of GET", at, length, packed.Header.Get("Content-Length"))
+		}
+	}
+	tag := s.accepting("GET", path, h, "").Header.Get("ETag")
+	s.accepting("GET", path, h.with("If-None-Match", tag), "").wants(t, 304).is(t, "")
+	s.accepting("PATCH", path, h.with("If-Match", tag), `{"name":"Warmer Homes"}`).wants(t, 200)
+	if a := s.accepting("POST", listPath, h, `{"name":"Short"}`); a.Status != 201 || a.compressed() {
+		t.Errorf("a short answer: %d %v", a.Status, a.Header)
+	}
+}
+
+func TestCompress_ToolResults(t *testing.T) {
+	s := newService(t)
+	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 20)
+	a := s.accepting("POST", mcpPath, assistant(token), calling("list_programmes", map[string]any{}))
+	if a.Status != 200 || !a.compressed() || !strings.Contains(a.plain(t), "structuredContent") {
+		t.Errorf("%d %v", a.Status, a.Header)
+	}
 }

@@ -32,47 +32,34 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 	if r := a.result(t); r.Result.IsError || strings.Count(string(r.Result.Structured), `"name"`) != 2 {
 		t.Errorf("%s", a.Body)
 	}
-	if a := s.post(h.with("Mcp-Method", "server/discover"), request("server/discover", map[string]any{
-		"_meta": meta,
-	})); a.Status != 200 || !strings.Contains(a.Body, version) {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	s.post(h.with("Mcp-Method", "server/discover"), request("server/discover", map[string]any{"_meta": meta})).
+		wants(t, 200, version)
 }
 
 func TestMessages_RefusesInvalidMessages(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
-	for body, code := range map[string]string{
-		"":     "-32700",
-		"{":    "-32700",
-		"x":    "-32700",
-		`{}{}`: "-32700",
-		"[":    "-32700",
-		"\xff": "-32700",
-		"[]":   "-32600",
-		"null": "-32600",
-		"7":    "-32600",
-		`"x"`:  "-32600",
-		"{}":   "-32600",
-		`[1]`:  "-32600",
-		`{"jsonrpc":"1.0","id":1,"method":"ping"}`:                       "-32600",
-		`{"id":1,"method":"ping"}`:                                       "-32600",
-		`{"jsonrpc":"2.0","id":1,"method":7}`:                            "-32600",
-		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`: "-32600",
-		`{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`:     "-32600",
-		`{"jsonrpc":"2.0","id":1}`:                                       "-32600",
-		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`:                "-32600",
-		`{"jsonrpc":"2.0","result":{}}`:                                  "-32600",
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`: "-32600",
-	} {
-		a := s.post(assistant(token), body)
-		var r toolResult
-		a.decode(t, &r)
-		if a.Status != 400 || fmt.Sprint(r.Error.Code) != code || r.Error.Message == "" {
-			t.Errorf("%q: %d %s", body, a.Status, a.Body)
+	refused := func(code int, bodies ...string) {
+		t.Helper()
+		for _, body := range bodies {
+			a := s.post(assistant(token), body).wants(t, 400)
+			if r := decoded[toolResult](t, a); r.Error.Code != code || r.Error.Message == "" {
+				a.fail(t, fmt.Sprint("the error ", code))
+			}
 		}
 	}
+	refused(-32700, "", "{", "x", `{}{}`, "[", "\xff")
+	refused(-32600, "[]", "null", "7", `"x"`, "{}", `[1]`,
+		`{"jsonrpc":"1.0","id":1,"method":"ping"}`,
+		`{"id":1,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":1,"method":7}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`,
+		`{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`,
+		`{"jsonrpc":"2.0","id":1}`,
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`,
+		`{"jsonrpc":"2.0","result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`)
 	for _, id := range []string{"{}", "[]", "true", "null", "1.5", "9007199254740993", "1e300"} {
 		s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`).refusedByProtocol(t, 400)
 	}
@@ -82,65 +69,40 @@ func TestMessages_RefusesInvalidMessages(t *testing.T) {
 	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", ""} {
 		s.post(assistant(token).with("Content-Type", kind), initialize).refusedByProtocol(t, 415)
 	}
-	if strings.Contains(s.log.String(), `"level":"ERROR"`) {
-		t.Errorf("%s", s.log.String())
-	}
+	s.logLacks(`"level":"ERROR"`)
 }
 
 // A valid message that is refused gets an error with its id.
 func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
-	newest := assistant(token).with("Mcp-Protocol-Version", "2026-07-28")
-	for rest, code := range map[string]int{
-		`"no/such"`:                                     -32601,
-		`"tasks/list"`:                                  -32601,
-		`"resources/read","params":{"uri":"x:"}`:        -32601,
-		`"resources/subscribe","params":{"uri":"x:"}`:   -32601,
-		`"subscriptions/listen"`:                        -32601,
-		`"notifications/initialized"`:                   -32601,
-		`"Ping"`:                                        -32601,
-		`"tools/call"`:                                  -32602,
-		`"tools/call","params":null`:                    -32602,
-		`"tools/call","params":[]`:                      -32602,
-		`"tools/call","params":{}`:                      -32602,
-		`"tools/call","params":{"name":5}`:              -32602,
-		`"tools/call","params":{"name":""}`:             -32602,
-		`"tools/call","params":{"name":"drop_table"}`:   -32602,
-		`"initialize"`:                                  -32602,
-		`"initialize","params":{"protocolVersion":5}`:   -32602,
-		`"initialize","params":{"capabilities":5}`:      -32602,
-		`"initialize","params":{"_meta":5}`:             -32602,
-		`"ping","params":[]`:                            -32602,
-		`"tools/list","params":"x"`:                     -32602,
-		`"tools/list","params":{"cursor":5}`:            -32602,
-		`"logging/setLevel","params":{"level":"debug"}`: -32601,
+	newest := assistant(token).with("Mcp-Protocol-Version", newestRevision)
+	for code, messages := range map[int][]string{
+		-32601: {
+			`"no/such"`, `"tasks/list"`, `"resources/read","params":{"uri":"x:"}`, `"Ping"`,
+			`"resources/subscribe","params":{"uri":"x:"}`, `"subscriptions/listen"`, `"notifications/initialized"`,
+			`"logging/setLevel","params":{"level":"debug"}`,
+		},
+		-32602: {
+			`"tools/call"`, `"tools/call","params":null`, `"tools/call","params":[]`, `"tools/call","params":{}`,
+			`"tools/call","params":{"name":5}`, `"tools/call","params":{"name":""}`,
+			`"tools/call","params":{"name":"drop_table"}`, `"initialize"`,
+			`"initialize","params":{"protocolVersion":5}`,
+			`"initialize","params":{"capabilities":5}`, `"initialize","params":{"_meta":5}`, `"ping","params":[]`,
+			`"tools/list","params":"x"`, `"tools/list","params":{"cursor":5}`,
+		},
 	} {
-		for _, id := range []string{"7", `"seven"`, "-9007199254740991"} {
-			a := s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":`+rest+`}`)
-			var refused struct {
-				ID    json.RawMessage
-				Error struct {
-					Code    int
-					Message string
-				}
+		for _, rest := range messages {
+			for _, id := range []string{"7", `"seven"`, "-9007199254740991"} {
+				a := s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":`+rest+`}`)
+				a.Body = a.header(t, "Cache-Control", "no-store").refusedAs(t, 200, code, id).Error.Message
+				a.lacks(t, "unmarshal", "mcp.", "Go ")
 			}
-			a.decode(t, &refused)
-			if a.Status != 200 || refused.Error.Code != code || string(refused.ID) != id ||
-				a.Header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s: %d %s", rest, a.Status, a.Body)
+			if a := s.post(newest, `{"jsonrpc":"2.0","id":7,"method":`+rest+`}`); code == -32601 {
+				a.wants(t, 404, "-32601")
+			} else {
+				a.wants(t, 400)
 			}
-			for _, inside := range []string{"unmarshal", "mcp.", "Go "} {
-				if strings.Contains(refused.Error.Message, inside) || refused.Error.Message == "" {
-					t.Errorf("%s: %s", rest, a.Body)
-				}
-			}
-		}
-		if a := s.post(newest, `{"jsonrpc":"2.0","id":7,"method":`+rest+`}`); a.Status != map[int]int{
-			-32601: 404,
-			-32602: 400,
-		}[code] || code == -32601 && !strings.Contains(a.Body, "-32601") {
-			t.Errorf("%s: %d %s", rest, a.Status, a.Body)
 		}
 	}
 }
@@ -152,9 +114,7 @@ func TestMessages_NotificationIsAccepted(t *testing.T) {
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/message",
 		"notifications/no/such",
 	} {
-		if a := s.post(assistant(token), `{"jsonrpc":"2.0","method":"`+method+`"}`); a.Status != 202 || a.Body != "" {
-			t.Errorf("%s: %d %s", method, a.Status, a.Body)
-		}
+		s.post(assistant(token), `{"jsonrpc":"2.0","method":"`+method+`"}`).wants(t, 202).is(t, "")
 	}
 	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // a request without its id
 	for _, body := range []string{
@@ -205,16 +165,12 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 	s.Exec("update resource.programmes set summary = repeat('x', 5000) where {mine}")
 	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
 	one := func(id int, limit int) string {
-		return strings.Replace(
-			calling("list_programmes", map[string]any{"limit": limit}),
-			`"id":7`,
-			fmt.Sprintf(`"id":%d`, id),
-			1,
-		)
+		call := calling("list_programmes", map[string]any{"limit": limit})
+		return strings.Replace(call, `"id":7`, fmt.Sprintf(`"id":%d`, id), 1)
 	}
-	alone := s.post(old, one(1, 200))
-	if alone.Status != 200 || strings.Contains(alone.Body, "isError") || len(alone.Body) < 2*200*5000 {
-		t.Errorf("alone: %d, %d bytes", alone.Status, len(alone.Body))
+	alone := s.post(old, one(1, 200)).wants(t, 200).lacks(t, "isError")
+	if len(alone.Body) < 2*200*5000 {
+		t.Errorf("alone: %d bytes", len(alone.Body))
 	}
 	for name, limit := range map[string]func(int) int{
 		"each another": func(i int) int { return 200 - i },
@@ -225,12 +181,9 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 			messages = append(messages, one(i, limit(i)))
 		}
 		a := s.post(old, "["+strings.Join(messages, ",")+"]")
-		if a.Status != 200 || len(a.Body) > len(alone.Body)+100_000 ||
-			strings.Count(a.Body, "Send this call separately") < 8 || !strings.Contains(a.Body, "xxx") {
-			t.Errorf(
-				"%s: %d, %d bytes, %d told to come alone",
-				name, a.Status, len(a.Body), strings.Count(a.Body, "Send this call separately"),
-			)
+		told := strings.Count(a.Body, "Send this call separately")
+		if a.Status != 200 || len(a.Body) > len(alone.Body)+100_000 || told < 8 || !strings.Contains(a.Body, "xxx") {
+			t.Errorf("%s: %d, %d bytes, %d told to come alone", name, a.Status, len(a.Body), told)
 		}
 	}
 }
@@ -243,32 +196,21 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 		"https://app.almoner.example", "http://localhost:6274", "http://127.0.0.1", "http://[::1]:1",
 		"https://localhost",
 	} {
-		for _, h := range []header{assistant(token), {}} { // readable by the page even if refused
-			a := s.post(h.with("Origin", origin), initialize)
-			exposed := a.Header.Get("Access-Control-Expose-Headers")
-			if a.Status == 403 || a.Header.Get("Access-Control-Allow-Origin") != origin ||
-				!strings.Contains(exposed, "WWW-Authenticate") || !strings.Contains(exposed, "Mcp-Session-Id") ||
-				!slices.Contains(a.Header.Values("Vary"), "Origin") ||
-				a.Header.Get("Access-Control-Allow-Credentials") != "" {
-				t.Errorf("%s: %d %v", origin, a.Status, a.Header)
-			}
+		for status, h := range map[int]header{200: assistant(token), 401: {}} { // readable by the page even if refused
+			s.post(h.with("Origin", origin), initialize).wants(t, status).
+				header(t, "Access-Control-Allow-Origin", origin).
+				header(t, "Access-Control-Allow-Credentials", "").
+				hasInHeader(t, "Access-Control-Expose-Headers", "WWW-Authenticate", "Mcp-Session-Id").
+				hasInHeader(t, "Vary", "Origin")
 		}
-		a := s.do(
-			"OPTIONS",
-			mcpPath,
-			header{
-				"Origin":                         origin,
-				"Access-Control-Request-Method":  "POST",
-				"Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",
-			},
-			"",
-		)
-		if a.Status != 204 || !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), "Authorization") ||
-			!strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), "Mcp-Protocol-Version") ||
-			!strings.Contains(a.Header.Get("Access-Control-Allow-Methods"), "POST") ||
-			a.Header.Get("Access-Control-Allow-Origin") != origin {
-			t.Errorf("%s: %d %v", origin, a.Status, a.Header)
-		}
+		s.do("OPTIONS", mcpPath, header{
+			"Origin":                         origin,
+			"Access-Control-Request-Method":  "POST",
+			"Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",
+		}, "").wants(t, 204).
+			header(t, "Access-Control-Allow-Origin", origin).
+			hasInHeader(t, "Access-Control-Allow-Headers", "Authorization", "Mcp-Protocol-Version").
+			hasInHeader(t, "Access-Control-Allow-Methods", "POST")
 	}
 	for _, origin := range []string{
 		"https://evil.example", "null", "", "https://claude.ai.evil.example", "http://claude.ai",
@@ -280,16 +222,176 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 			"GET":     assistant(token),
 			"OPTIONS": {"Access-Control-Request-Method": "POST"},
 		} {
-			a := s.do(method, mcpPath, h.with("Origin", origin), initialize)
-			a.expect(t, 403, "FORBIDDEN", "")
-			a.header(t, "Access-Control-Allow-Origin", "")
+			s.do(method, mcpPath, h.with("Origin", origin), initialize).expect(t, 403, "FORBIDDEN", "").
+				header(t, "Access-Control-Allow-Origin", "")
 		}
 	}
-	a := s.send(
-		"POST",
-		mcpPath,
-		http.Header{"Origin": {"https://claude.ai", "https://evil.example"}, "Authorization": {"Bearer " + token}},
-		initialize,
-	)
-	a.expect(t, 403, "FORBIDDEN", "")
+	two := http.Header{"Origin": {"https://claude.ai", "https://evil.example"}, "Authorization": {"Bearer " + token}}
+	s.send("POST", mcpPath, two, initialize).expect(t, 403, "FORBIDDEN", "")
+}
+
+// hasInHeader checks that a header has the pieces.
+func (a answer) hasInHeader(t *testing.T, name string, pieces ...string) answer {
+	t.Helper()
+	values := strings.Join(a.Header.Values(name), ", ")
+	for _, piece := range pieces {
+		if !strings.Contains(values, piece) {
+			a.fail(t, name+" with "+piece)
+		}
+	}
+	return a
+}
+
+const newestRevision = "2026-07-28"
+
+// rpcError is a JSON-RPC error as a client reads it.
+type rpcError struct {
+	ID    json.RawMessage
+	Error struct {
+		Code    int
+		Message string
+		Data    struct {
+			Supported []string
+			Requested string
+		}
+	}
+}
+
+// inRevision returns a request that names its protocol revision in _meta, as the newest one requires.
+func inRevision(revision, id, method string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"` + revision +
+		`","io.modelcontextprotocol/clientCapabilities":{}}}}`
+}
+
+// connectors.md, Protocol revisions: -32022 with the supported and the requested revisions, under the id of the
+// request.
+func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	want := []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestRevision}
+	for _, revision := range []string{"1999-01-01", "2027-01-01", "v999.0.0", `"`} {
+		named := assistant(token).with("Mcp-Protocol-Version", revision)
+		for body, id := range map[string]string{
+			request("ping", nil):                                                                 "7",
+			request("tools/list", nil):                                                           "7",
+			request("no/such", nil):                                                              "7",
+			calling("whoami", map[string]any{}):                                                  "7",
+			`{"jsonrpc":"2.0","id":"seven","method":"server/discover"}`:                          `"seven"`,
+			`{"jsonrpc":"2.0","id":9,"method":"tools/call"}`:                                     "9",
+			inRevision("v999.0.0", "301", "server/discover"):                                     "301",
+			inRevision("v999.0.0", "302", "initialize"):                                          "302",
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                             "null",
+			"[" + request("ping", nil) + `,{"jsonrpc":"2.0","id":8,"method":"ping"}` + "]":       "null",
+			`{"jsonrpc":"2.0","id":8,"result":{}}`:                                               "8",
+			"\n" + request("tools/list", map[string]any{"cursor": 5, "_meta": map[string]any{}}): "7",
+		} {
+			a := s.post(named, body).header(t, "Cache-Control", "no-store")
+			data := a.refusedAs(t, 400, -32022, id).Error.Data
+			if !slices.Equal(data.Supported, want) || data.Requested != revision {
+				a.fail(t, "the supported revisions and "+revision)
+			}
+		}
+		s.post(named, "{").wants(t, 400, "-32700") // no message
+		s.post(named, "[]").wants(t, 400, "-32600")
+		s.post(named, `{"id":1,"method":"ping"}`).wants(t, 400, "-32600")
+	}
+}
+
+// A client that supports several revisions may set the header before it knows the server's revision.
+func TestRevision_HandshakeIgnoresHeader(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for _, header := range []string{"", newestRevision, "2027-01-01", "1999-01-01", "v999.0.0", "2025-03-26"} {
+		for wanted, agreed := range map[string]string{
+			"2025-06-18":   "2025-06-18",
+			newestRevision: "2025-11-25",
+			"2027-01-01":   "2025-11-25",
+			"1999-01-01":   "2025-11-25",
+		} {
+			s.post(assistant(token).with("Mcp-Protocol-Version", header),
+				strings.ReplaceAll(initialize, "2025-06-18", wanted)).
+				wants(t, 200, `"protocolVersion":"`+agreed+`"`)
+		}
+	}
+	newest := assistant(token).with("Mcp-Protocol-Version", newestRevision).with("Mcp-Method", "initialize")
+	s.post(newest, inRevision(newestRevision, "500", "initialize")).wants(t, 404, "-32601")
+}
+
+// A method without a declared capability does not exist, in any revision.
+func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for _, method := range []string{
+		"prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list",
+		"resources/subscribe", "completion/complete", "logging/setLevel", "subscriptions/listen", "tasks/list",
+		"roots/list", "sampling/createMessage", "elicitation/create", "skills/list",
+	} {
+		h := assistant(token).with("Mcp-Method", method)
+		for _, revision := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
+			s.post(h.with("Mcp-Protocol-Version", revision), request(method, nil)).refusedAs(t, 200, -32601, "7")
+		}
+		s.post(h.with("Mcp-Protocol-Version", newestRevision), inRevision(newestRevision, "7", method)).
+			refusedAs(t, 404, -32601, "7")
+	}
+}
+
+func TestRefusal_EchoesReadableID(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	for body, id := range map[string]string{
+		`{"id":1,"method":"ping"}`:                        "1",
+		`{"jsonrpc":"1.0","id":"a","method":"ping"}`:      `"a"`,
+		`{"jsonrpc":"2.0","id":3,"method":7}`:             "3",
+		`{"jsonrpc":"2.0","id":4}`:                        "4",
+		`{"jsonrpc":"2.0","id":5,"result":{},"error":{}}`: "5",
+		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`:      "null",
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:       "null",
+		`{"id":1,"id":2,"method":"ping"}`:                 "null",
+	} {
+		s.post(assistant(token), body).refusedAs(t, 400, -32600, id)
+	}
+	s.post(assistant(token), `{"id":1`).refusedAs(t, 400, -32700, "null")
+}
+
+// F19: the answers to two requests with one id would be indistinguishable; the SDK sends only one.
+func TestBatch_RefusesDuplicateIDs(t *testing.T) {
+	s := newService(t)
+	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
+	ping := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` }
+	for _, ids := range [][2]string{
+		{"1", "1"},
+		{"1", "1.0"},
+		{"0", "-0"},
+		{"10", "1e1"},
+		{`"a"`, `"a"`},
+		{`"a"`, `"\u0061"`},
+	} {
+		s.post(old, "["+ping(ids[0])+","+ping(ids[1])+"]").refusedByProtocol(t, http.StatusBadRequest)
+	}
+	for _, ids := range [][2]string{{"1", "2"}, {"1", `"1"`}, {`"a"`, `"A"`}} {
+		var answers []rpcError
+		const others = `{"jsonrpc":"2.0","method":"notifications/initialized"},{"jsonrpc":"2.0","id":1,"result":{}}`
+		a := s.post(old, "["+ping(ids[0])+","+ping(ids[1])+","+others+"]")
+		a.decode(t, &answers)
+		var answered []string // in any order (JSON-RPC 2.0, section 6)
+		for _, answer := range answers {
+			answered = append(answered, string(answer.ID))
+		}
+		slices.Sort(answered)
+		if want := slices.Sorted(slices.Values(ids[:])); a.Status != 200 || !slices.Equal(answered, want) {
+			t.Errorf("%v: %d %s", ids, a.Status, a.Body)
+		}
+	}
+}
+
+// refusedAs checks the code and the id of a JSON-RPC error.
+func (a answer) refusedAs(t *testing.T, status, code int, id string) rpcError {
+	t.Helper()
+	refused := decoded[rpcError](t, a.wants(t, status))
+	if refused.Error.Code != code || string(refused.ID) != id || refused.Error.Message == "" {
+		a.fail(t, fmt.Sprintf("the error %d of %s", code, id))
+	}
+	return refused
 }

@@ -2,7 +2,6 @@ package app
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -74,21 +73,19 @@ type toolResult struct {
 // result returns the result of a tool call.
 func (a answer) result(t *testing.T) toolResult {
 	t.Helper()
-	var r toolResult
-	a.decode(t, &r)
+	r := decoded[toolResult](t, a.wants(t, 200).header(t, "Content-Type", "application/json"))
 	notice := 1 // accompanies user-written text; errors are our own text
 	if r.Result.IsError {
 		notice = 0
 	}
-	if a.Status != 200 || len(r.Result.Content) != 1+notice || r.Result.Content[0].Type != "text" ||
-		a.Header.Get("Content-Type") != "application/json" {
+	if len(r.Result.Content) != 1+notice || r.Result.Content[0].Type != "text" {
 		t.Fatalf("no result of a tool: %d %s", a.Status, a.Body)
 	}
 	var text, structure any
 	if !r.Result.IsError {
-		textErr := json.Unmarshal([]byte(r.Result.Content[0].Text), &text)
-		structureErr := json.Unmarshal(r.Result.Structured, &structure)
-		if textErr != nil || structureErr != nil || !reflect.DeepEqual(text, structure) {
+		must(t, json.Unmarshal([]byte(r.Result.Content[0].Text), &text))
+		must(t, json.Unmarshal(r.Result.Structured, &structure))
+		if !reflect.DeepEqual(text, structure) {
 			t.Errorf("text and structured content differ: %s", a.Body)
 		}
 	}
@@ -96,14 +93,13 @@ func (a answer) result(t *testing.T) toolResult {
 }
 
 // refusedByProtocol checks a JSON-RPC error that must not be cached.
-func (a answer) refusedByProtocol(t *testing.T, status int) {
+func (a answer) refusedByProtocol(t *testing.T, status int) answer {
 	t.Helper()
-	var r toolResult
-	a.decode(t, &r)
-	if a.Status != status || r.Error.Code != -32600 || r.Error.Message == "" ||
-		a.Header.Get("Content-Type") != "application/json" || a.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("%d %s %v", a.Status, a.Body, a.Header)
+	a.wants(t, status).header(t, "Content-Type", "application/json").header(t, "Cache-Control", "no-store")
+	if r := decoded[toolResult](t, a); r.Error.Code != -32600 || r.Error.Message == "" {
+		a.fail(t, "the error -32600")
 	}
+	return a
 }
 
 // assistedBy creates a workspace and the token of a connector in it for the MCP endpoint.
@@ -126,28 +122,21 @@ func TestWhoami_ReturnsUserWorkspaceAndPermissions(t *testing.T) {
 	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
 	s.Exec("update account.tenants set name = 'Harbour & Sons' where id = $1", workspaceID)
 	for kind, credential := range map[string]string{"connector": token, "personal_access_token": pat} {
-		var who struct {
+		who := structured[struct {
 			User, Workspace struct{ ID, Name string }
 			Permissions     []string
 			Connection      struct {
 				Kind, Name, ClientID string
 				Since, EndsAt        time.Time
 			}
-		}
-		result := s.post(assistant(credential), calling("whoami", map[string]any{})).result(t).Result
-		if err := json.Unmarshal(result.Structured, &who); err != nil {
-			t.Fatal(err)
-		}
-		left := time.Until(who.Connection.EndsAt)
+		}](t, s.post(assistant(credential), calling("whoami", map[string]any{})))
+		left, connects := time.Until(who.Connection.EndsAt), kind == "connector"
 		if who.User.ID != user.String() || who.User.Name != "A Person" ||
 			who.Workspace.ID != workspaceID.String() || who.Workspace.Name != "Harbour & Sons" ||
 			!slices.Equal(who.Permissions, []string{"programmes:read:programmes"}) || who.Connection.Kind != kind ||
-			left < 29*24*time.Hour || left > 31*24*time.Hour || time.Since(who.Connection.Since) > time.Hour {
+			left < 29*24*time.Hour || left > 31*24*time.Hour || time.Since(who.Connection.Since) > time.Hour ||
+			connects != (who.Connection.ClientID != "") || connects != (who.Connection.Name == "An application") {
 			t.Errorf("%s: %+v", kind, who)
-		}
-		if (kind == "connector") != (who.Connection.ClientID != "") ||
-			(kind == "connector") != (who.Connection.Name == "An application") {
-			t.Errorf("%s: %+v", kind, who.Connection)
 		}
 	}
 }
@@ -157,27 +146,16 @@ func TestTools_MatchRESTRoutes(t *testing.T) {
 	s := newService(t)
 	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 7)
-	s.Exec(
-		`update resource.programmes set status = 'active', starts_on = '2026-04-01', summary = 'Tea & <b>cake</b>'
-			where {mine} and name in ('Programme 2', 'Programme 5', 'Programme 6')`,
-	)
-	rest := as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID)
+	s.Exec(`update resource.programmes set status = 'active', starts_on = '2026-04-01', summary = 'Tea & <b>cake</b>'
+		where {mine} and name in ('Programme 2', 'Programme 5', 'Programme 6')`)
+	rest := s.holding(workspaceID, user, perm.ProgrammesRead)
 	same := func(query string, arguments any) (next string) {
 		t.Helper()
-		var want, got any
-		s.get(listPath+query, rest).decode(t, &want)
-		result := s.post(assistant(token), calling("list_programmes", arguments)).result(t).Result
-		if err := json.Unmarshal(result.Structured, &got); err != nil {
-			t.Fatal(err)
-		}
-		meta := func(v any) map[string]any { return v.(map[string]any)["meta"].(map[string]any) }
-		next, _ = meta(got)["nextCursor"].(string)
-		if _, more := meta(want)["nextCursor"]; more != (next != "") {
-			t.Errorf("%s: more may follow: %v, %v", query, more, next != "")
-		}
-		delete(meta(want), "nextCursor") // differs each time it is sealed
-		delete(meta(got), "nextCursor")
-		if fmt.Sprint(want) != fmt.Sprint(got) {
+		want := pageOf[map[string]any](s, listPath+query, rest)
+		got := structured[paged[map[string]any]](t, s.post(assistant(token), calling("list_programmes", arguments)))
+		next = got.Meta.NextCursor // differs each time it is sealed
+		if !reflect.DeepEqual(want.Data, got.Data) || got.Meta.Count != want.Meta.Count ||
+			(next != "") != (want.Meta.NextCursor != "") {
 			t.Errorf("%s:\n%v\n%v", query, want, got)
 		}
 		return next
@@ -193,7 +171,6 @@ func TestTools_MatchRESTRoutes(t *testing.T) {
 	if last := same("?limit=3&cursor="+next, map[string]any{"limit": 3, "cursor": next}); last != "" {
 		t.Error("the list does not end")
 	}
-
 	id := s.Programmes(workspaceID, 1)[0].String()
 	want := s.get(listPath+"/"+id, rest).Body
 	got := s.post(assistant(token), calling("get_programme", map[string]any{"id": id})).result(t)
@@ -207,52 +184,38 @@ func TestTools_InvalidArgumentsAreResults(t *testing.T) {
 	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 3)
 	elsewhere := s.Programmes(s.Workspace(), 1)[0].String()
+	type arguments = map[string]any
+	const list, only = "list_programmes", "This tool takes only these arguments: "
 	for _, c := range []struct {
 		tool      string
 		arguments any
 		says      string
 	}{
-		{"list_programmes", map[string]any{"limit": 0}, "limit: Must be an integer"},
-		{"list_programmes", map[string]any{"limit": -1}, "limit"},
-		{"list_programmes", map[string]any{"limit": 1.5}, "limit"},
-		{"list_programmes", map[string]any{"limit": "many"}, "limit"},
-		{"list_programmes", map[string]any{"limit": []int{1}}, "limit"},
-		{"list_programmes", map[string]any{"status": "open"}, "status"},
-		{"list_programmes", map[string]any{"cursor": "made up"}, "cursor"},
-		{
-			"list_programmes", map[string]any{"query": "x", "sort": "name"},
-			`Unknown argument "query". This tool takes only these arguments: limit, cursor, status, q.`,
-		},
-		{
-			"list_programmes", map[string]any{strings.Repeat("x", 65): 1},
-			"Unknown argument. This tool takes only these arguments: ",
-		},
-		{
-			"list_programmes", map[string]any{"q\U000E0100": 1},
-			"Unknown argument. This tool takes only these arguments: ",
-		},
-		{"list_programmes", []int{1}, "must be one JSON object"},
-		{"list_programmes", "x", "must be one JSON object"},
-		{
-			"list_programmes", map[string]any{"limit": 0, "status": "open"},
-			"limit: Must be an integer of at least 1. Values over 200 count as 200.\nstatus: ",
-		},
-		{"get_programme", map[string]any{}, "id: "},
-		{"get_programme", map[string]any{"id": 7}, "id: "},
+		{list, arguments{"limit": 0}, "limit: Must be an integer"},
+		{list, arguments{"limit": -1}, "limit"},
+		{list, arguments{"limit": 1.5}, "limit"},
+		{list, arguments{"limit": "many"}, "limit"},
+		{list, arguments{"limit": []int{1}}, "limit"},
+		{list, arguments{"status": "open"}, "status"},
+		{list, arguments{"cursor": "made up"}, "cursor"},
+		{list, arguments{"query": "x", "sort": "x"}, `Unknown argument "query". ` + only + "limit, cursor, status, q."},
+		{list, arguments{strings.Repeat("x", 65): 1}, "Unknown argument. " + only},
+		{list, arguments{"q\U000E0100": 1}, "Unknown argument. " + only},
+		{list, []int{1}, "must be one JSON object"},
+		{list, "x", "must be one JSON object"},
+		{list, arguments{"limit": 0, "status": "open"},
+			"limit: Must be an integer of at least 1. Values over 200 count as 200.\nstatus: "},
+		{"get_programme", arguments{}, "id: "},
+		{"get_programme", arguments{"id": 7}, "id: "},
 		{"get_programme", nil, "id: "},
-		{"get_programme", map[string]any{"id": "x"}, "no programme with this id"},
-		{"get_programme", map[string]any{"id": uuid.NewString()}, "no programme with this id"},
-		{"get_programme", map[string]any{"id": elsewhere}, "no programme with this id"},
-		{"whoami", map[string]any{"verbose": true}, "no arguments"},
+		{"get_programme", arguments{"id": "x"}, "no programme with this id"},
+		{"get_programme", arguments{"id": uuid.NewString()}, "no programme with this id"},
+		{"get_programme", arguments{"id": elsewhere}, "no programme with this id"},
+		{"whoami", arguments{"verbose": true}, "no arguments"},
 	} {
-		a := s.post(assistant(token), calling(c.tool, c.arguments))
-		if r := a.result(t); !r.Result.IsError || !strings.Contains(r.Result.Content[0].Text, c.says) ||
-			r.Result.Structured != nil {
-			t.Errorf("%s %v: %s", c.tool, c.arguments, a.Body)
-		}
+		s.post(assistant(token), calling(c.tool, c.arguments)).failed(t, c.says)
 	}
-	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_programmes"}}`).
-		result(t)
+	s.post(assistant(token), request("tools/call", arguments{"name": list})).result(t)
 }
 
 // Contract, section 7a: the tool reports a module that is off; tools that need no module still work.
@@ -271,15 +234,12 @@ func TestTools_ModuleOffIsResult(t *testing.T) {
 				calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}),
 				calling("get_programme", map[string]any{"id": id}),
 			} {
-				if r := s.post(assistant(credential), body).result(t); !r.Result.IsError ||
-					!strings.Contains(r.Result.Content[0].Text, says) {
-					t.Errorf("%+v", r)
-				}
+				s.post(assistant(credential), body).failed(t, says)
 			}
 			s.post(assistant(credential), calling("whoami", nil)).result(t)
-			if a := s.post(assistant(credential), request("tools/list", nil)); a.Status != 200 ||
-				strings.Count(a.Body, `"inputSchema"`) != 3 {
-				t.Errorf("%d %s", a.Status, a.Body)
+			tools := s.post(assistant(credential), request("tools/list", nil)).wants(t, 200)
+			if strings.Count(tools.Body, `"inputSchema"`) != 3 {
+				tools.fail(t, "three tools")
 			}
 		}
 	}
@@ -288,7 +248,10 @@ func TestTools_ModuleOffIsResult(t *testing.T) {
 func TestTools_AreDescribed(t *testing.T) {
 	s := newService(t)
 	_, _, token := s.assistedBy()
-	var list struct {
+	// Some models refuse a schema with a list of types.
+	tools := s.post(assistant(token), request("tools/list", nil)).lacks(t, `"type":[`)
+	var names []string
+	for _, tool := range decoded[struct {
 		Result struct {
 			Tools []struct {
 				Name, Title, Description  string
@@ -296,14 +259,7 @@ func TestTools_AreDescribed(t *testing.T) {
 				Annotations               map[string]any
 			}
 		}
-	}
-	tools := s.post(assistant(token), request("tools/list", nil))
-	tools.decode(t, &list)
-	if strings.Contains(tools.Body, `"type":[`) {
-		t.Error("a schema has a list of types, which some models refuse")
-	}
-	var names []string
-	for _, tool := range list.Result.Tools {
+	}](t, tools).Result.Tools {
 		names = append(names, tool.Name)
 		if tool.Title == "" || len(tool.Description) < 40 || tool.InputSchema["type"] != "object" ||
 			tool.OutputSchema["type"] != "object" || tool.Annotations["readOnlyHint"] != true ||
@@ -314,30 +270,38 @@ func TestTools_AreDescribed(t *testing.T) {
 	if slices.Sort(names); !slices.Equal(names, []string{"get_programme", "list_programmes", "whoami"}) {
 		t.Errorf("%v", names)
 	}
-	var hello struct {
-		Result struct {
-			ProtocolVersion, Instructions string
-			ServerInfo                    struct{ Name, Title, Version string }
-			Capabilities                  map[string]any
-		}
-	}
 	for _, version := range []string{"2025-11-25", "2025-06-18", "2025-03-26"} {
-		a := s.post(
-			assistant(token).with("Mcp-Protocol-Version", version),
-			strings.ReplaceAll(initialize, "2025-06-18", version),
-		)
-		a.decode(t, &hello)
-		if hello.Result.ProtocolVersion != version || hello.Result.Instructions == "" ||
-			hello.Result.ServerInfo.Name != "almoner" || hello.Result.Capabilities["tools"] == nil {
+		a := s.post(assistant(token).with("Mcp-Protocol-Version", version),
+			strings.ReplaceAll(initialize, "2025-06-18", version)).
+			header(t, "Mcp-Session-Id", "").header(t, "Cache-Control", "no-store")
+		hello := decoded[struct {
+			Result struct {
+				ProtocolVersion, Instructions string
+				ServerInfo                    struct{ Name string }
+				Capabilities                  map[string]any
+			}
+		}](t, a).Result
+		_, logs := hello.Capabilities["logging"]
+		if hello.ProtocolVersion != version || hello.Instructions == "" || hello.ServerInfo.Name != "almoner" ||
+			hello.Capabilities["tools"] == nil || logs {
 			t.Errorf("%s", a.Body)
 		}
-		if _, logs := hello.Result.Capabilities["logging"]; logs || a.Header.Get("Mcp-Session-Id") != "" ||
-			a.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s %v", a.Body, a.Header)
-		}
 	}
-	unreadable := s.post(assistant(token).with("Accept", "text/html"), request("ping", nil))
-	if unreadable.refusedByProtocol(t, 400); !strings.Contains(unreadable.Body, `"id":7`) {
-		t.Errorf("%s", unreadable.Body)
+	s.post(assistant(token).with("Accept", "text/html"), request("ping", nil)).
+		refusedByProtocol(t, 400).has(t, `"id":7`)
+}
+
+// structured returns the structured content of the result of a tool call.
+func structured[T any](t *testing.T, a answer) (content T) {
+	t.Helper()
+	must(t, json.Unmarshal(a.result(t).Result.Structured, &content))
+	return content
+}
+
+// failed checks that a tool call failed with a text that says why.
+func (a answer) failed(t *testing.T, says string) {
+	t.Helper()
+	if r := a.result(t).Result; !r.IsError || r.Structured != nil || !strings.Contains(r.Content[0].Text, says) {
+		a.fail(t, "a failed call that says "+says)
 	}
 }

@@ -2,6 +2,9 @@ package app
 
 import (
 	"fmt"
+	"io"
+	"maps"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -9,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -65,16 +71,15 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
+	// Few connections: in turn for them, the requests would wait longer than the limit.
+	few := func(c *Config) { c.Connections, c.StoreWait = 4, 7*time.Second }
 	var postgres *wire
-	s := ownService(t, through(t, &postgres))
+	s := ownService(t, few, through(t, &postgres))
 	workspaceID, h := s.editor()
 	user := s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
-	connector := as(
-		s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead))),
-		workspaceID,
-	)
-	unknown := as(s.unknownPAT(), workspaceID)
+	grant := s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)
+	connector, unknown := as(s.token(claims(grant)), workspaceID), as(s.unknownPAT(), workspaceID)
 	id := s.Programmes(workspaceID, 3)[0].String()
 	list := func() answer { return s.get(listPath, h) }
 	s.eventually(t, 200, list)
@@ -92,12 +97,11 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Run("hanging", func(t *testing.T) {
 		postgres.freeze()
 		defer postgres.thaw()
-		all.unavailable(t)
-		same := requests{} // which wait no longer: in turn for the connections, they would wait four times as long
+		many := maps.Clone(all)
 		for i := range 40 {
-			same[strconv.Itoa(i)] = list
+			many[strconv.Itoa(i)] = list
 		}
-		same.unavailable(t)
+		many.unavailable(t)
 		// Requests that need no database are served as usual.
 		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
 		s.get(listPath, as("alm_pat_x", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
@@ -113,13 +117,8 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 		all.unavailable(t)
 	})
 	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
-	secret := password(t, s.config.DatabaseURL.Reveal())
-	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, secret) {
-		t.Error("the log contains a secret")
-	}
-	if !strings.Contains(s.log.String(), `"cause"`) {
-		t.Error("the cause is not in the log")
-	}
+	s.logLacks(token, password(t, s.config.DatabaseURL.Reveal()))
+	s.logHas(`"cause"`)
 }
 
 func password(t *testing.T, database string) string {
@@ -184,4 +183,223 @@ func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
 	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, workspaceID)) })
 	authserver.answer(502, "")
 	s.get(listPath, as(token, workspaceID)).wants(t, 200)
+}
+
+// Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
+// ready.
+func TestReady_RequiresSigningKeysOnce(t *testing.T) {
+	t.Parallel()
+	authserver := newAuthserver(t)
+	authserver.answer(502, "")
+	s := ownService(t, func(c *Config) { c.JWKSURL, c.RedisURL = authserver.URL, "" })
+	ready := func() answer { return s.get("/readyz", nil) }
+	requests{"ready": ready}.unavailable(t)
+	authserver.publish(s.key)
+	s.eventually(t, 200, ready)
+	authserver.answer(502, "")
+	ready().wants(t, 200).is(t, `{"keys":"ok","postgres":"ok"}`+"\n")
+}
+
+// A wire is a proxy between the service and Postgres that can be frozen: it accepts bytes and does not forward them,
+// like a server that hangs. cut drops every connection.
+type wire struct {
+	listener net.Listener
+	target   string
+	mu       sync.Mutex
+	open     []net.Conn
+	flow     chan struct{} // closed while bytes flow
+}
+
+// through is a change that connects a service to Postgres by a new wire.
+func through(t *testing.T, into **wire) change {
+	return func(c *Config) {
+		w, database := newWire(t, string(c.DatabaseURL))
+		*into, c.DatabaseURL = w, credential.Secret(database)
+	}
+}
+
+// newWire returns a wire to the server of the URL, and the URL of the wire.
+func newWire(t *testing.T, database string) (*wire, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal("the database URL cannot be read")
+	}
+	listener := orFail(net.Listen("tcp", "127.0.0.1:0"))(t)
+	w := &wire{listener: listener, target: u.Host, flow: make(chan struct{})}
+	close(w.flow)
+	u.Host = listener.Addr().String()
+	go w.accept()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		w.thaw()
+		w.cut()
+	})
+	return w, u.String()
+}
+
+func (w *wire) accept() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", w.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		w.mu.Lock()
+		w.open = append(w.open, client, server)
+		w.mu.Unlock()
+		go w.carry(server, client)
+		go w.carry(client, server)
+	}
+}
+
+func (w *wire) carry(to io.WriteCloser, from io.Reader) {
+	defer func() { _ = to.Close() }()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		w.mu.Lock()
+		flow := w.flow
+		w.mu.Unlock()
+		<-flow
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) freeze() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flow = make(chan struct{})
+}
+
+func (w *wire) thaw() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.flow:
+	default:
+		close(w.flow)
+	}
+}
+
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, connection := range w.open {
+		_ = connection.Close()
+	}
+	w.open = nil
+}
+
+const busyWords = "Other writes or an import of this workspace are running"
+
+// Writes that wait for an import of their workspace hold so few connections that reads of another workspace are not
+// delayed.
+func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
+	s := ownService(t, waitsFor(await.Long)) // the writes wait until the end of the import
+	workspaceID, editing := s.editor()
+	other, pat := s.reader()
+	formWorkspace, h := s.workspace()
+	form := s.makeForm(h, allTypes)
+	id := s.create(editing, `{"name":"Warm Homes"}`).ID.String()
+	var writers []header
+	for range 4 {
+		user := s.User()
+		s.Member(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite)
+		writers = append(
+			writers,
+			as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json(),
+		)
+	}
+	tokens := make(chan string, 20)
+	for range cap(tokens) {
+		tokens <- s.submissionToken(form)
+	}
+	for name, c := range map[string]struct {
+		workspace uuid.UUID
+		list      string
+		write     func(i int) answer
+	}{
+		"programmes": {workspaceID, "programmes", func(i int) answer {
+			if i%2 == 0 {
+				return s.do("PATCH", listPath+"/"+id, writers[i%4], fmt.Sprintf(`{"summary":"%d"}`, i))
+			}
+			return s.do("POST", listPath, writers[i%4], `{"name":"Late"}`)
+		}},
+		"submissions": {formWorkspace, form.ID.String(), func(int) answer {
+			return s.submit(form, nil, submissionOf(<-tokens, goodAnswers()))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Exec("begin")
+			s.Exec("select resource.next_moment($1, $2)", c.workspace, c.list)
+			answers := make(chan answer, 20)
+			var group sync.WaitGroup
+			for i := range cap(answers) {
+				group.Go(func() { answers <- c.write(i) })
+			}
+			s.awaitLocks(1)
+			testkit.Quick(t, 600*time.Millisecond, func() {
+				s.get(listPath, as(pat, other)).wants(t, 200)
+			})
+			s.Exec("rollback")
+			group.Wait()
+			close(answers)
+			for a := range answers {
+				if a.Status == 503 && (!strings.Contains(a.Body, busyWords) || a.Header.Get("Retry-After") == "") ||
+					a.Status >= 400 && a.Status != 503 {
+					t.Errorf("%d %s", a.Status, a.Body)
+				}
+			}
+		})
+	}
+}
+
+// Jobs that wait for a form's list hold no more connections than the writes of the workspace may hold.
+func TestJobs_ShareTurnsWithWrites(t *testing.T) {
+	t.Parallel()
+	s := ownService(t)
+	workspaceID, h := s.workspace()
+	form := s.makeForm(h, allTypes)
+	other, pat := s.reader()
+	jobs := s.kept()
+	for name, job := range map[string]func(id uuid.UUID) error{
+		"process": func(id uuid.UUID) error { return jobs.Process(t.Context(), workspaceID, id) },
+		"reject":  func(id uuid.UUID) error { return jobs.Reject(t.Context(), workspaceID, id, "late") },
+	} {
+		var all []sentSubmission
+		for range 4 {
+			all = append(all, s.accepted(form))
+		}
+		late := submissionOf(s.submissionToken(form), goodAnswers())
+		s.Exec("begin")
+		s.Exec("select resource.next_moment($1, $2)", workspaceID, form.ID.String())
+		var group sync.WaitGroup
+		group.Go(func() { s.submit(form, nil, late) })
+		for _, one := range all {
+			group.Go(func() { _ = job(one.ID) }) // some finish, some have waited too long
+		}
+		s.awaitLocks(2)
+		for range 10 {
+			s.get(listPath, as(pat, other)).wants(t, 200)
+			if n := s.locksAwaited(); n > 4 { // no other workspace writes
+				t.Errorf("%s: %d connections wait for one workspace, want at most 4", name, n)
+			}
+		}
+		s.Exec("rollback")
+		group.Wait()
+		must(t, job(all[0].ID))
+		if state := s.state(all[0]).Status; state == "accepted" {
+			t.Errorf("%s: afterwards the submission is %s", name, state)
+		}
+	}
 }

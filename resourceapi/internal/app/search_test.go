@@ -1,6 +1,9 @@
 package app
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -10,8 +13,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
+	"github.com/almonerhq/almoner/shared/rest"
 
 	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
@@ -37,9 +43,7 @@ func (s *service) slowWorkspace(credentials int) (workspaceID uuid.UUID, all []h
 // F13: searches that take too long are refused and do not slow down another workspace.
 func TestSearch_DoesNotSlowOtherWorkspaces(t *testing.T) {
 	s := ownService(t, searchesAsDescribed)
-	if err := store.MigrateJobs(t.Context(), s.Database.Owner); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.MigrateJobs(t.Context(), s.Database.Owner))
 	s.eventually(t, 200, func() answer { return s.get("/readyz", nil) })
 	_, greedy := s.slowWorkspace(8)
 	workspaceID, pat := s.reader()
@@ -89,10 +93,7 @@ func TestSearch_TooExpensiveIs422(t *testing.T) {
 		s.get(longSearch, greedy[0]).expect(t, 422, "QUERY_TOO_EXPENSIVE", "")
 	})
 	token := strings.TrimPrefix(greedy[0]["Authorization"], "Bearer ")
-	r := s.post(assistant(token), calling("list_programmes", map[string]any{"q": "ßß"})).result(t)
-	if !r.Result.IsError || !strings.Contains(r.Result.Content[0].Text, "takes too long") {
-		t.Errorf("the tool returned %+v", r)
-	}
+	s.post(assistant(token), calling("list_programmes", map[string]any{"q": "ßß"})).failed(t, "takes too long")
 }
 
 // The contract's bounds of one credential, as reported by the headers.
@@ -136,4 +137,263 @@ func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
 		}
 	}
 	s.get(listPath, h).wants(t, 200)
+}
+
+// A listPage is the common part of every list.
+type listPage = paged[struct {
+	ID      uuid.UUID
+	Summary string
+}]
+
+// follow reads a list of long records with read, which takes a cursor, and checks that it has each of the want
+// records once, in pages of bounded length. It returns the number of pages.
+func follow(t *testing.T, want int, read func(cursor string) (content string)) int {
+	t.Helper()
+	seen := map[uuid.UUID]bool{}
+	for pages, cursor := 1, ""; ; pages++ {
+		content := read(cursor)
+		var p listPage
+		must(t, json.Unmarshal([]byte(content), &p))
+		if len(content) > rest.MaxPageBytes || len(p.Data) == 0 || p.Meta.Count != len(p.Data) {
+			t.Fatalf("page %d: %d bytes, %d records, count %d", pages, len(content), len(p.Data), p.Meta.Count)
+		}
+		if p.Meta.NextCursor != "" && len(p.Data) < 200 && len(content) < rest.MaxPageBytes*9/10 {
+			t.Errorf("page %d ends after %d bytes, with %d records", pages, len(content), len(p.Data))
+		}
+		for _, one := range p.Data {
+			if seen[one.ID] {
+				t.Errorf("page %d: %s appears twice", pages, one.ID)
+			}
+			seen[one.ID] = true
+		}
+		if cursor = p.Meta.NextCursor; cursor == "" {
+			if len(seen) != want {
+				t.Errorf("%d records, want %d", len(seen), want)
+			}
+			return pages
+		}
+	}
+}
+
+// Long answers of anonymous senders must not make pages too long (F12).
+func TestSubmissions_LongAnswersEndAPageEarly(t *testing.T) {
+	s := newService(t)
+	workspaceID, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+		select gen_random_uuid(), $1, $2, gen_random_uuid(),
+			(select jsonb_object_agg('field' || k, repeat('<', 5000)) from generate_series(1, 12) k),
+			'[]', false, now() + n * interval '1 ms'
+		from generate_series(1, 205) n`, workspaceID, f.ID)
+	pages := follow(
+		t,
+		205,
+		func(cursor string) string { return s.list(h, f.own()+"/submissions", cursor) },
+	)
+	if pages != 4 { // 205 submissions of 60 kB are 12.4 MB
+		t.Errorf("%d pages", pages)
+	}
+	s.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
+		select gen_random_uuid(), $1, 'alm_embed_' || n, 'Form',
+			jsonb_build_array(jsonb_build_object('label', repeat('&', 60000))), '{}', $1
+		from generate_series(1, 100) n`, workspaceID)
+	if pages := follow(t, 101, func(cursor string) string { return s.list(h, formsPath, cursor) }); pages != 2 {
+		t.Errorf("%d pages of forms", pages)
+	}
+}
+
+// list reads one page of a list, of at most 200 records.
+func (s *service) list(h header, path, cursor string) string {
+	s.t.Helper()
+	if cursor != "" {
+		cursor = "&cursor=" + cursor
+	}
+	if !strings.Contains(path, "?") {
+		path += "?"
+	}
+	a := s.get(path+"limit=200"+cursor, h)
+	for tries := 0; a.Status == 503 && tries < 5; tries++ { // a busy machine may need more than a second for 12 MB
+		a = s.get(path+"limit=200"+cursor, h)
+	}
+	if a.Status != 200 {
+		s.t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return a.Body
+}
+
+func TestProgrammes_LongSummariesEndAPageEarly(t *testing.T) {
+	s := newService(t)
+	workspaceID, pat := s.reader()
+	s.Programmes(workspaceID, 210)
+	s.Exec("update resource.programmes set summary = repeat('🜚', 5000) where {mine}")
+	for _, query := range []string{"", "?q=Programme&"} { // in the round trip of the standing, and as a search
+		pages := follow(t, 210, func(cursor string) string {
+			return s.list(as(pat, workspaceID), listPath+query, cursor)
+		})
+		if pages != 2 {
+			t.Errorf("%s: %d pages", query, pages)
+		}
+	}
+}
+
+// A tool result contains a page twice, once as text.
+func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
+	s := newService(t)
+	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 210)
+	for summary, want := range map[string]int{`"`: 2, "<": 4, "🜚": 3} {
+		s.Exec("update resource.programmes set summary = repeat($1, 5000) where {mine}", summary)
+		pages := 0
+		for cursor, seen := "", 0; ; {
+			a := s.post(assistant(token), calling("list_programmes", map[string]any{"limit": 200, "cursor": cursor}))
+			if pages++; len(a.Body) > rest.MaxPageBytes || strings.Contains(a.Body, `\u003c`) {
+				t.Errorf("%s: %d bytes, beginning %.300s", summary, len(a.Body), a.Body)
+			}
+			var p listPage
+			if err := json.Unmarshal(a.result(t).Result.Structured, &p); err != nil || len(p.Data) == 0 ||
+				p.Data[0].Summary != strings.Repeat(summary, 5000) {
+				t.Fatalf("%s: %d records, %v", summary, len(p.Data), err)
+			}
+			seen += len(p.Data)
+			if cursor = p.Meta.NextCursor; cursor == "" {
+				if seen != 210 || pages != want {
+					t.Errorf("%s: %d programmes in %d pages", summary, seen, pages)
+				}
+				break
+			}
+		}
+	}
+}
+
+// A slowReader reads nothing of a response until it is released.
+type slowReader struct {
+	header   http.Header
+	asked    chan<- struct{}
+	released <-chan struct{}
+}
+
+func (w *slowReader) Header() http.Header { return w.header }
+func (w *slowReader) WriteHeader(int)     {}
+
+func (w *slowReader) Write(b []byte) (int, error) {
+	select {
+	case w.asked <- struct{}{}:
+	default: // later writes of the same response
+	}
+	<-w.released
+	return len(b), nil
+}
+
+// Two searches have responses that are not read. Another search of the same credential, and one of another credential
+// of the workspace, can run meanwhile (F13, F14).
+func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
+	s := newService(t)
+	workspaceID, _, _ := s.assistedBy(perm.ProgrammesRead)
+	s.Programmes(workspaceID, 3)
+	credential := func() string {
+		user := s.User()
+		s.Member(workspaceID, user, perm.ProgrammesRead)
+		return s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	}
+	slow, other := credential(), credential()
+	const path = listPath + "?q=Programme"
+	ask := func(method, path, body string, h header) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			r := httptest.NewRequest(method, path, strings.NewReader(body))
+			for name, value := range h {
+				r.Header.Set(name, value)
+			}
+			s.app.Handler.ServeHTTP(w, r)
+		}
+	}
+	called := calling("list_programmes", map[string]any{"q": "Programme"})
+	searches := map[string]func(http.ResponseWriter){
+		"REST": ask("GET", path, "", as(slow, workspaceID)),
+		"MCP":  ask("POST", mcpPath, called, assistant(slow)),
+	}
+	for name, search := range searches {
+		t.Run(name, func(t *testing.T) {
+			asked, released := make(chan struct{}), make(chan struct{})
+			ended := make(chan struct{})
+			for range 2 {
+				go func() {
+					search(&slowReader{header: http.Header{}, asked: asked, released: released})
+					ended <- struct{}{}
+				}()
+				<-asked
+			}
+			for _, h := range map[string]header{
+				"the credential": as(slow, workspaceID),
+				"another":        as(other, workspaceID),
+			} {
+				s.get(path, h).wants(t, 200, `"count":3`)
+			}
+			close(released)
+			<-ended
+			<-ended
+		})
+	}
+}
+
+// A read takes one round trip to Postgres, for the standing and the data. A refusal takes one round trip if the
+// credential is well-formed, and none if it is not.
+func TestRead_TakesOneRoundTrip(t *testing.T) {
+	const times, beside = 20, 12 // beside: for new connections, prepared statements and the usage record
+	var trips *testkit.Trips
+	s := ownService(t, func(c *Config) {
+		var through string
+		through, trips = testkit.CountTrips(t, c.DatabaseURL.Reveal())
+		c.DatabaseURL = credential.Secret(through)
+	})
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	one := s.Programmes(workspaceID, 60)[7].String()
+	personal := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	grant := s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)
+	access := s.token(claims(grant))
+	unknown := claims(grant)
+	unknown.GrantID = uuid.New()
+	stranger := orFail(credential.PersonalAccessToken.New(constant{}))(t)
+	for _, c := range []struct {
+		what, path, token string
+		workspaceID       uuid.UUID
+		status, each      int
+	}{
+		{"a list by access token", listPath, access, workspaceID, 200, 1},
+		{"a list by personal access token", listPath, personal, workspaceID, 200, 1},
+		{"a programme by access token", listPath + "/" + one, access, workspaceID, 200, 1},
+		{"a programme by personal access token", listPath + "/" + one, personal, workspaceID, 200, 1},
+		{"an unknown programme", listPath + "/" + uuid.NewString(), personal, workspaceID, 404, 1},
+		{"another workspace", listPath, personal, uuid.New(), 403, 1},
+		{"an unknown personal access token", listPath, stranger.Reveal(), workspaceID, 401, 1},
+		{"an access token of an unknown grant", listPath, s.token(unknown), workspaceID, 401, 1},
+		{
+			"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", workspaceID, 401,
+			0,
+		},
+		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", workspaceID, 401, 0},
+		{"a word", listPath, "word", workspaceID, 401, 0},
+	} {
+		send := func() {
+			s.get(c.path, as(c.token, c.workspaceID)).wants(t, c.status)
+		}
+		send()
+		n := trips.Of(func() {
+			for range times {
+				send()
+			}
+		})
+		if least := c.each * times; n < least || n > least+beside {
+			t.Errorf("%s: %d requests took %d round trips to Postgres, want %d", c.what, times, n, least)
+		}
+	}
+}
+
+// constant is a source of one repeated byte.
+type constant struct{}
+
+func (constant) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 7
+	}
+	return len(p), nil
 }

@@ -3,13 +3,11 @@ package app
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,10 +116,7 @@ func (s *service) build(changes ...change) *App {
 	for _, change := range changes {
 		change(&config)
 	}
-	app, err := New(context.Background(), config, web.NewLogger(s.log, slog.LevelInfo))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	app := orFail(New(context.Background(), config, web.NewLogger(s.log, slog.LevelInfo)))(s.t)
 	s.t.Cleanup(app.Close)
 	return app
 }
@@ -130,11 +125,8 @@ func (s *service) build(changes ...change) *App {
 func unconnected(t testing.TB) *App {
 	t.Helper()
 	const nowhere = "127.0.0.1:1"
-	app, err := New(t.Context(), configFor("postgres://nobody@"+nowhere+"/none", "http://"+nowhere),
-		slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	app := orFail(New(t.Context(), configFor("postgres://nobody@"+nowhere+"/none", "http://"+nowhere),
+		slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(app.Close)
 	return app
 }
@@ -243,7 +235,7 @@ func (s *service) holder(workspaceID uuid.UUID, held ...perm.Permission) header 
 	s.t.Helper()
 	user := s.User()
 	s.Member(workspaceID, user, held...)
-	return as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
+	return s.holding(workspaceID, user, held...)
 }
 
 // reader creates a workspace, a member who may read its programmes, and the member's personal access token.
@@ -251,71 +243,6 @@ func (s *service) reader() (workspaceID uuid.UUID, token string) {
 	s.t.Helper()
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	return workspaceID, s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
-}
-
-// An answer is a response.
-type answer struct {
-	Status int
-	Header http.Header
-	Body   string
-
-	sent string       // method, path and body of the request
-	log  *testkit.Log // of the service
-}
-
-// wants checks the status, and that the body has the pieces.
-func (a answer) wants(t testing.TB, status int, pieces ...string) answer {
-	t.Helper()
-	if a.Status != status {
-		a.fail(t, strconv.Itoa(status))
-	}
-	return a.has(t, pieces...)
-}
-
-// has checks that the body has the pieces.
-func (a answer) has(t testing.TB, pieces ...string) answer {
-	t.Helper()
-	for _, piece := range pieces {
-		if !strings.Contains(a.Body, piece) {
-			a.fail(t, "a body with "+piece)
-		}
-	}
-	return a
-}
-
-// lacks checks that the body has none of the pieces.
-func (a answer) lacks(t testing.TB, pieces ...string) answer {
-	t.Helper()
-	for _, piece := range pieces {
-		if strings.Contains(a.Body, piece) {
-			a.fail(t, "a body without "+piece)
-		}
-	}
-	return a
-}
-
-// header checks the value of a header; * stands for any.
-func (a answer) header(t testing.TB, name, value string) answer {
-	t.Helper()
-	if got := a.Header.Get(name); got != value && (value != "*" || got == "") {
-		a.fail(t, name+": "+value)
-	}
-	return a
-}
-
-// fail says what was sent, what came, what the service logged about it, and how to repeat the test.
-func (a answer) fail(t testing.TB, want string) {
-	t.Helper()
-	var logged strings.Builder
-	if id := a.Header.Get(web.RequestIDHeader); id != "" && a.log != nil {
-		for line := range strings.Lines(a.log.String()) {
-			if strings.Contains(line, id) {
-				logged.WriteString(line)
-			}
-		}
-	}
-	t.Errorf("%.500s\ngot  %d %v %s\nwant %s\nlog  %s\ngo test -run '^%s$' ./resourceapi/internal/app",
-		a.sent, a.Status, a.Header, a.Body, want, &logged, strings.ReplaceAll(t.Name(), "/", "$/^"))
 }
 
 // wantsRows checks the number of rows of a table in the test's workspaces that meet the condition, if there is one.
@@ -326,22 +253,27 @@ func (s *service) wantsRows(want int, table, condition string, args ...any) {
 	}
 }
 
-// code returns error.code of the nested shape.
-func (a answer) code(t testing.TB) string {
-	t.Helper()
-	var body struct {
-		Error struct{ Code, Message string }
-	}
-	if err := json.Unmarshal([]byte(a.Body), &body); err != nil || body.Error.Message == "" {
-		t.Fatalf("%d does not have the nested shape: %s", a.Status, a.Body)
-	}
-	return body.Error.Code
+// Wants checks the number that a query yields. {mine} is true for the rows of the test's workspaces.
+func (s *service) Wants(want int, sql string, args ...any) {
+	s.t.Helper()
+	s.Fixture.Wants(want, s.scoped(sql), args...)
 }
 
-func (a answer) decode(t testing.TB, into any) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(a.Body), into); err != nil {
-		t.Fatalf("%d %s: %v", a.Status, a.Body, err)
+// logHas checks that the service logged the text.
+func (s *service) logHas(text string) {
+	s.t.Helper()
+	if log := s.log.String(); !strings.Contains(log, text) {
+		s.t.Errorf("the log lacks %s: %s", text, log)
+	}
+}
+
+// logLacks checks that the service logged none of the secrets, and does not repeat them.
+func (s *service) logLacks(secrets ...string) {
+	s.t.Helper()
+	for i, secret := range secrets {
+		if strings.Contains(s.log.String(), secret) {
+			s.t.Errorf("secret %d is in the log", i)
+		}
 	}
 }
 
@@ -374,20 +306,11 @@ func (s *service) do(method, path string, h header, body string) answer {
 
 func (s *service) send(method, path string, h http.Header, body string) answer {
 	s.t.Helper()
-	request, err := http.NewRequest(method, s.server.URL+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	request := orFail(http.NewRequest(method, s.server.URL+path, strings.NewReader(body)))(s.t)
 	request.Header = h
-	response, err := http.DefaultTransport.RoundTrip(request) // follows no redirect
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	response := orFail(http.DefaultTransport.RoundTrip(request))(s.t) // follows no redirect
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	content := orFail(io.ReadAll(response.Body))(s.t)
 	return answer{
 		Status: response.StatusCode,
 		Header: response.Header,
@@ -425,4 +348,10 @@ func (s *service) run() run {
 	})
 	s.server.URL = "http://" + (<-address).String()
 	return r
+}
+
+// holding returns the headers of a personal access token of the member with the permissions.
+func (s *service) holding(workspaceID, user uuid.UUID, held ...perm.Permission) header {
+	s.t.Helper()
+	return as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
 }

@@ -5,22 +5,20 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 )
-
-const aForm = `{"title":"T","allowedOrigins":[],"fields":[{"name":"a","label":"a","type":"text","required":false}]}`
 
 func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	r := newReceiver(t, nil)
@@ -36,23 +34,16 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	s.do("DELETE", path, h, "").wants(t, 204) // of another type
 	s.create(h, `{"name":"Summer pantry"}`)
 	within(t, "seven deliveries", func() bool { return len(r.all()) == 7 })
-	verifier, err := standardwebhooks.NewWebhook(made.Secret)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var last int64
 	for i, got := range r.all() {
-		if err := verifier.Verify([]byte(got.Body), got.Header); err != nil {
-			t.Errorf("%d: %v", i, err)
-		}
 		want := "programme.updated"
 		if i == 0 || i == 6 {
 			want = "programme.created"
 		}
-		if got.Event.Type != want || got.Event.Sequence <= last || got.Event.WorkspaceID != workspaceID.String() ||
-			got.Event.Timestamp.IsZero() || strings.Contains(got.Body, "pantry") ||
-			strings.Contains(got.Body, "Version") ||
-			got.ID != "evt_"+workspaceID.String()+"_"+strconv.FormatInt(got.Event.Sequence, 10) ||
+		if !got.signedWith(t, made.Secret) || got.Event.Type != want || got.Event.Sequence <= last ||
+			got.Event.WorkspaceID != workspaceID.String() || got.Event.Timestamp.IsZero() ||
+			strings.Contains(got.Body, "pantry") || strings.Contains(got.Body, "Version") ||
+			got.ID != fmt.Sprintf("evt_%s_%d", workspaceID, got.Event.Sequence) ||
 			got.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%d: %s %s", i, got.ID, got.Body)
 		}
@@ -62,18 +53,16 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 		ID      uuid.UUID
 		Changed []string
 	}
-	if err := json.Unmarshal(r.all()[1].Event.Data, &data); err != nil || data.ID != programme.ID ||
-		!slices.Equal(data.Changed, []string{"summary"}) {
-		t.Errorf("%+v, %v", data, err)
+	must(t, json.Unmarshal(r.all()[1].Event.Data, &data))
+	if data.ID != programme.ID || !slices.Equal(data.Changed, []string{"summary"}) {
+		t.Errorf("%+v", data)
 	}
 	within(t, "the log", func() bool {
-		a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
+		a := s.get(made.path()+"/deliveries", h)
 		return a.Status == 200 && strings.Count(a.Body, `"state":"accepted"`) == 7 &&
 			strings.Count(a.Body, `"status":204`) == 7
 	})
-	if strings.Contains(s.log.String(), "whsec_") || strings.Contains(s.log.String(), "key=1") {
-		t.Error("a secret or a URL is in the log")
-	}
+	s.logLacks("whsec_", "key=1")
 }
 
 func TestDeliveries_RetriesHaveSameID(t *testing.T) {
@@ -91,10 +80,8 @@ func TestDeliveries_RetriesHaveSameID(t *testing.T) {
 	within(t, "an attempt", func() bool { return len(r.all()) == 1 })
 	failing.Store("status", 302)
 	within(t, "the state", s.failures(1))
-	if got := s.rows("account.webhooks", `next_try_at > now() + interval '2 s'
-		and next_try_at < now() + interval '6 s'`); got != 1 {
-		t.Error("the next attempt is not after five seconds")
-	}
+	s.wantsRows(1, "account.webhooks", `next_try_at > now() + interval '2 s'
+		and next_try_at < now() + interval '6 s'`)
 	s.retryNow()
 	within(t, "another attempt", func() bool { return len(r.all()) == 2 })
 	within(t, "the state", s.failures(2))
@@ -108,7 +95,7 @@ func TestDeliveries_RetriesHaveSameID(t *testing.T) {
 	within(t, "the state", func() bool {
 		return s.rows("account.webhooks", "failures = 0 and failing_since is null") == 1
 	})
-	a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
+	a := s.get(made.path()+"/deliveries", h)
 	for _, problem := range []string{"status 500.", "status 302. Redirects are not followed."} {
 		if strings.Count(a.Body, problem) != 1 {
 			t.Errorf("%q: %s", problem, a.Body)
@@ -126,30 +113,22 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 	s := newWorker(t)
 	_, h := s.developer()
 	failing, gone := s.addWebhook(h, r.URL, "programme.created"), s.addWebhook(h, r.URL, "form.created")
-	reason := func(made webhookRecord) string {
-		var now webhookRecord
-		s.get(webhooksPath+"/"+made.ID, h).decode(t, &now)
-		return now.DisabledReason
-	}
-	s.do("POST", formsPath, h, aForm).wants(t, 201)
+	reason := func(made webhookRecord) string { t.Helper(); return s.webhookNow(made, h).DisabledReason }
+	s.do("POST", formsPath, h, ideaForm).wants(t, 201)
 	within(t, "disabled because of 410", func() bool { return reason(gone) == "gone" })
 	s.create(h, `{"name":"One"}`)
 	within(t, "a failure", s.failures(1))
 	s.Exec("update account.webhooks set failing_since = now() - interval '71 hours 59 minutes' where {mine}")
 	s.retryNow()
 	within(t, "a failure", s.failures(2))
-	if got := s.rows("account.webhooks", `failures = 2
-		and next_try_at between now() and now() + interval '1 minute'`); got != 1 || reason(failing) != "" {
-		t.Errorf("the last attempt is not after three days: %q", reason(failing))
-	}
+	s.wantsRows(1, "account.webhooks", `failures = 2 and enabled
+		and next_try_at between now() and now() + interval '1 minute'`) // the last attempt is after three days
 	s.Exec("update account.webhooks set failing_since = now() - interval '72 hours' where {mine}")
 	s.retryNow()
 	within(t, "disabled after three days", func() bool { return reason(failing) == "failing" })
 	s.wantsRows(2, "account.webhooks", "mail_due")
-	if got := s.rows("account.audit_events", `action = 'webhook.disabled'
-		and actor = 'system' and detail ->> 'reason' in ('gone', 'failing')`); got != 2 {
-		t.Errorf("%d events in the audit log", got)
-	}
+	s.wantsRows(2, "account.audit_events", `action = 'webhook.disabled'
+		and actor = 'system' and detail ->> 'reason' in ('gone', 'failing')`)
 	before := len(r.all())
 	s.addWebhook(h, r.URL, "programme.created")
 	s.create(h, `{"name":"Two"}`)
@@ -168,8 +147,7 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	user := s.User()
 	held := []perm.Permission{perm.AccountAPIAccess, perm.ProgrammesRead, perm.AccountReadMembers}
 	s.Member(workspaceID, user, held...)
-	own := as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
-	made := s.addWebhook(own, r.URL, "programme.created", "member.updated")
+	made := s.addWebhook(s.holding(workspaceID, user, held...), r.URL, "programme.created", "member.updated")
 	s.create(h, `{"name":"One"}`)
 	within(t, "a delivery", func() bool { return slices.Equal(r.types(), []string{"programme.created"}) })
 	s.Member(workspaceID, user, perm.AccountAPIAccess, perm.AccountReadMembers)
@@ -187,18 +165,14 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	within(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
 	s.RemoveMember(workspaceID, user)
 	s.create(h, `{"name":"Three"}`)
-	var now webhookRecord
-	within(t, "disabled", func() bool {
-		s.get(webhooksPath+"/"+made.ID, h).decode(t, &now)
-		return !now.Enabled
-	})
-	if got := r.types(); now.DisabledReason != "permission" ||
-		!slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) ||
-		s.rows("account.webhooks", "mail_due") != 0 {
-		t.Errorf("%+v, %q", now, got)
+	within(t, "disabled", func() bool { return !s.webhookNow(made, h).Enabled })
+	s.get(made.path(), h).has(t, `"disabledReason":"permission"`)
+	if got := r.types(); !slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) {
+		t.Errorf("%q", got)
 	}
+	s.wantsRows(0, "account.webhooks", "mail_due")
 	// After a member enables it again, the permissions of that member apply.
-	s.do("PATCH", webhooksPath+"/"+made.ID, h, `{"enabled":true}`).wants(t, 200)
+	s.do("PATCH", made.path(), h, `{"enabled":true}`).wants(t, 200)
 	within(t, "the missed event", func() bool { return len(r.all()) == 4 && r.types()[3] == "programme.created" })
 }
 
@@ -207,23 +181,21 @@ func TestDeliveries_TestAndResend(t *testing.T) {
 	s := newWorker(t)
 	workspaceID, h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
-	path := webhooksPath + "/" + made.ID
+	path := made.path()
 	s.create(h, `{"name":"One"}`)
 	within(t, "a delivery", func() bool { return len(r.all()) == 1 })
-	var log struct {
-		Data []struct{ ID, State, Cause string }
-	}
 	within(t, "the log", func() bool {
-		s.get(path+"/deliveries", h).decode(t, &log)
-		return len(log.Data) == 1 && log.Data[0].State == "accepted"
+		return strings.Count(s.get(path+"/deliveries", h).Body, `"state":"accepted"`) == 1
 	})
-	s.do("POST", path+"/deliveries/"+log.Data[0].ID+"/resend", h, "").wants(t, 202)
+	log := pageOf[struct{ ID string }](s, path+"/deliveries", h)
+	resend := path + "/deliveries/" + log.Data[0].ID + "/resend"
+	s.do("POST", resend, h, "").wants(t, 202)
 	within(t, "the repeated delivery", func() bool { return len(r.all()) == 2 })
-	if all := r.all(); all[0].ID != all[1].ID || all[0].Body != all[1].Body {
+	if all := r.all(); all[0].ID != all[1].ID || all[0].Body != all[1].Body || len(log.Data) != 1 {
 		t.Errorf("%+v", all)
 	}
 	s.do("PATCH", path, h, `{"enabled":false}`).wants(t, 200)
-	wantsRefused(t, s.do("POST", path+"/deliveries/"+log.Data[0].ID+"/resend", h, ""), 409, "CONFLICT")
+	s.do("POST", resend, h, "").refuses(t, 409, "CONFLICT")
 	s.do("POST", path+"/test", h, "").wants(t, 202)
 	within(t, "the test", func() bool { return len(r.all()) == 3 })
 	if got := r.all()[2]; got.Event.Type != "webhook.test" || strings.Contains(got.Body, "sequence") ||
@@ -232,8 +204,8 @@ func TestDeliveries_TestAndResend(t *testing.T) {
 	}
 	other := s.holder(workspaceID, perm.AccountAPIAccess)
 	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
-	wantsRefused(t, s.do("POST", path+"/deliveries/"+log.Data[0].ID+"/resend", other, ""), 403, "FORBIDDEN")
-	wantsRefused(t, s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, ""), 404, "NOT_FOUND")
+	s.do("POST", resend, other, "").refuses(t, 403, "FORBIDDEN")
+	s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, "").refuses(t, 404, "NOT_FOUND")
 }
 
 // An endpoint that does not answer does not delay others.
@@ -263,9 +235,9 @@ func quickDespiteSlow(t *testing.T) bool {
 	began := time.Now()
 	s.create(slow, `{"name":"One"}`)
 	within(t, "slow deliveries", func() bool { return len(r.all()) >= 4 })
-	s.do("POST", formsPath, quick, aForm).wants(t, 201)
+	s.do("POST", formsPath, quick, ideaForm).wants(t, 201)
 	within(t, "the other delivery", func() bool { return slices.Contains(r.types(), "form.created") })
-	s.do("POST", formsPath, quick, aForm).wants(t, 201)
+	s.do("POST", formsPath, quick, ideaForm).wants(t, 201)
 	within(t, "a second one", func() bool { return len(r.all()) >= 6 })
 	got := len(r.all()) - 2
 	if time.Since(began) >= delivery.Timeout {
@@ -284,11 +256,11 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	s := ownService(t)
 	s.run()
 	_, h := s.developer()
-	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
+	made := s.addWebhook(h, address, "programme.created")
 	s.Exec("update account.webhooks set url = $1 where {mine}", r.URL)
 	s.create(h, `{"name":"One"}`)
 	within(t, "the refusal", func() bool {
-		a := s.get(webhooksPath+"/"+made.ID+"/deliveries", h)
+		a := s.get(made.path()+"/deliveries", h)
 		return strings.Contains(a.Body, "The host has no public address.")
 	})
 	byName := strings.Replace(r.URL, "127.0.0.1", "localhost", 1)
@@ -311,10 +283,8 @@ func TestDeliveries_RetryAfterDelaysNextAttempt(t *testing.T) {
 	s.addWebhook(h, r.URL, "programme.created")
 	s.create(h, `{"name":"One"}`)
 	within(t, "the state", s.failures(1))
-	if got := s.rows("account.webhooks", `next_try_at > now() + interval '590 s'
-		and next_try_at < now() + interval '610 s'`); got != 1 {
-		t.Error("the next attempt is not after ten minutes")
-	}
+	s.wantsRows(1, "account.webhooks", `next_try_at > now() + interval '590 s'
+		and next_try_at < now() + interval '610 s'`)
 }
 
 // For 24 hours after the secret was replaced, requests are signed with both secrets, and then only with the new one.
@@ -323,64 +293,133 @@ func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 	s := newWorker(t)
 	_, h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
-	path := webhooksPath + "/" + made.ID + "/secret"
-	replace := func(body string) (changed webhookRecord) {
+	replace := func(body string) string {
 		t.Helper()
-		a := s.do("POST", path, h, body)
-		if a.decode(t, &changed); a.Status != 200 || changed.ID != made.ID || changed.Secret == "" {
-			t.Fatalf("%d %s", a.Status, a.Body)
+		changed := decoded[webhookRecord](t, s.do("POST", made.path()+"/secret", h, body).wants(t, 200))
+		if changed.ID != made.ID || changed.Secret == "" {
+			t.Fatal("no new secret")
 		}
-		return changed
+		return changed.Secret
 	}
-	verified := func(secrets ...string) (valid []bool) {
+	signedWith := func(want []bool, secrets ...string) {
 		t.Helper()
 		before := len(r.all())
 		s.create(h, `{"name":"One"}`)
 		within(t, "a delivery", func() bool { return len(r.all()) == before+1 })
-		got := r.all()[before]
-		for _, secret := range secrets {
-			verifier, err := standardwebhooks.NewWebhook(secret)
-			if err != nil {
-				t.Fatal(err)
+		for i, secret := range secrets {
+			if got := r.all()[before].signedWith(t, secret); got != want[i] {
+				t.Errorf("signed with secret %d: %t", i+1, got)
 			}
-			valid = append(valid, verifier.Verify([]byte(got.Body), got.Header) == nil)
 		}
-		return valid
 	}
 	second := replace("")
-	if got := verified(made.Secret, second.Secret); !slices.Equal(got, []bool{true, true}) {
-		t.Errorf("after the first replacement: %v", got)
-	}
-	s.Exec("update account.webhooks set former_until = now() where {mine}")
-	if got := verified(made.Secret, second.Secret); !slices.Equal(got, []bool{false, true}) {
-		t.Errorf("a day later: %v", got)
-	}
+	signedWith([]bool{true, true}, made.Secret, second)
+	s.Exec("update account.webhooks set former_until = now() where {mine}") // a day later
+	signedWith([]bool{false, true}, made.Secret, second)
 	third := replace(`{"expireOld":true}`)
-	if got := verified(made.Secret, second.Secret, third.Secret); !slices.Equal(got, []bool{false, false, true}) {
-		t.Errorf("after a replacement that ends the former secret: %v", got)
-	}
-	if n := s.Count(`select count(*) from account.audit_events where action = 'webhook.secret_replaced'
-		and subject = $1`, "webhook:"+made.ID); n != 2 {
-		t.Errorf("%d events in the audit log", n)
-	}
-	if strings.Contains(s.log.String(), "whsec_") {
-		t.Error("a secret is in the log")
-	}
+	signedWith([]bool{false, false, true}, made.Secret, second, third)
+	s.Wants(2, `select count(*) from account.audit_events where action = 'webhook.secret_replaced'
+		and subject = $1`, "webhook:"+made.ID)
+	s.logLacks("whsec_")
 }
 
 // An endpoint gets at most 60 test events in an hour.
 func TestWebhooks_TestsPerHour(t *testing.T) {
 	s := newService(t)
 	_, h := s.developer()
-	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
+	made := s.addWebhook(h, address, "programme.created")
 	s.Exec(`insert into account.webhook_deliveries (id, webhook_id, cause, type, tried_at)
 		select gen_random_uuid(), $1, 'test', 'webhook.test', now() from generate_series(1, 59)`, made.ID)
-	path := webhooksPath + "/" + made.ID + "/test"
-	s.do("POST", path, h, "").wants(t, 202)
-	a := s.do("POST", path, h, "")
-	wantsRefused(t, a, 429, "RATE_LIMITED")
-	a.header(t, "Retry-After", "*")
-	s.Exec(`update account.webhook_deliveries set created_at = now() - interval '1 hour'
-		where webhook_id = $1`, made.ID)
-	s.do("POST", path, h, "").wants(t, 202)
+	test := func() answer { t.Helper(); return s.do("POST", made.path()+"/test", h, "") }
+	test().wants(t, 202)
+	test().refuses(t, 429, "RATE_LIMITED").header(t, "Retry-After", "*")
+	const passes = "update account.webhook_deliveries set created_at = now() - interval '1 hour' where webhook_id = $1"
+	s.Exec(passes, made.ID)
+	test().wants(t, 202)
+}
+
+// An endpoint that a credential added is disabled before the next delivery after the credential has ended. One that was
+// added on the page goes on.
+func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
+	t.Parallel()
+	held := []perm.Permission{perm.AccountAPIAccess, perm.ProgrammesRead}
+	const token, grant = "personal_access_tokens", "grants"
+	for name, end := range map[string]struct{ table, set string }{
+		"a revoked token":  {token, "revoked_at = now(), revoke_reason = 'user'"},
+		"a replaced token": {token, "revoked_at = now(), revoke_reason = 'replaced'"},
+		"an expired token": {token, "created_at = now() - interval '2 days', expires_at = now() - interval '1 day'"},
+		"a revoked grant":  {grant, "state = 'revoked', revoked_at = now(), revoke_reason = 'user'"},
+		"an expired grant": {grant, "ends_at = now() - interval '1 second'"},
+		"a narrowed token": {token, "permissions = '{account:api:access}'"},
+		"an active token":  {token, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t, nil)
+			s := newWorker(t)
+			workspaceID, h := s.developer()
+			user := s.User()
+			s.Member(workspaceID, user, held...)
+			secret := s.PAT(workspaceID, user, held...).Reveal()
+			key, id := "hash", any(credential.Hash(secret))
+			if end.table == grant {
+				g := s.Grant(standing.Confidential, workspaceID, user, resource, held...)
+				secret, key, id = s.token(claims(g)), "id", g.ID
+			}
+			made := s.addWebhook(as(secret, workspaceID).json(), r.URL+"/token", "programme.created")
+			page := s.addWebhook(h, r.URL+"/page", "programme.created")
+			s.Exec(`update account.webhooks set token_id = null, grant_id = null where id = $1`, page.ID)
+			at := func(path string) (n int) {
+				for _, one := range r.all() {
+					if one.Path == path {
+						n++
+					}
+				}
+				return n
+			}
+			s.create(h, `{"name":"One"}`)
+			within(t, "the first event at both", func() bool { return at("/token") == 1 && at("/page") == 1 })
+			if end.set != "" {
+				s.Exec(`update account.`+end.table+` set `+end.set+` where `+key+` = $1`, id)
+			}
+			s.create(h, `{"name":"Two"}`)
+			within(t, "the second event at the page's", func() bool { return at("/page") == 2 })
+			switch name {
+			case "an active token":
+				within(t, "the second event", func() bool { return at("/token") == 2 })
+			case "a narrowed token":
+				within(t, "the second event is skipped", func() bool {
+					return s.Count(`select count(distinct position) from account.webhooks where {mine}`) == 1
+				})
+			default:
+				var now webhookRecord
+				within(t, "disabled", func() bool {
+					s.get(made.path(), h).decode(t, &now)
+					return now.DisabledReason == "permission"
+				})
+			}
+			want := 1
+			if end.set == "" {
+				want = 2
+			}
+			if n := at("/token"); n != want {
+				t.Errorf("%d deliveries, want %d", n, want)
+			}
+		})
+	}
+}
+
+// An endpoint that is enabled with a credential ends with that credential, unless the same user added it on the page.
+func TestW9_EnablingBindsToCredential(t *testing.T) {
+	s := newService(t)
+	workspaceID, h := s.developer()
+	path := s.addWebhook(h, address, "programme.created").path()
+	const bound = `select count(*) from account.webhooks w join account.personal_access_tokens p
+		on p.id = w.token_id and p.user_id = w.user_id where w.{mine} and w.grant_id is null and w.added_mail_due`
+	s.Wants(1, bound)
+	s.Exec(`update account.webhooks set token_id = null where {mine}`)
+	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
+	s.Wants(0, bound)
+	others := s.holder(workspaceID, perm.AccountAPIAccess, perm.ProgrammesRead)
+	s.do("PATCH", path, others, `{"enabled":true}`).wants(t, 200)
+	s.Wants(1, bound)
 }

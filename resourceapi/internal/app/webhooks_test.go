@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -47,70 +46,52 @@ func (s *service) developer() (uuid.UUID, header) {
 }
 
 func newWebhook(address string, types ...string) string {
-	content, err := json.Marshal(map[string]any{"url": address, "types": types})
-	if err != nil {
-		panic(err) // strings always marshal
-	}
+	content, _ := json.Marshal(map[string]any{"url": address, "types": types})
 	return string(content)
 }
 
 func (s *service) addWebhook(h header, address string, types ...string) webhookRecord {
 	s.t.Helper()
-	a := s.do("POST", webhooksPath, h, newWebhook(address, types...))
-	if a.Status != http.StatusCreated {
-		s.t.Fatalf("%d %s", a.Status, a.Body)
-	}
-	var made webhookRecord
-	a.decode(s.t, &made)
-	return made
+	a := s.do("POST", webhooksPath, h, newWebhook(address, types...)).wants(s.t, http.StatusCreated)
+	return decoded[webhookRecord](s.t, a)
 }
 
 func TestWebhooks_AddReadAndDelete(t *testing.T) {
 	s := newService(t)
 	_, h := s.developer()
-	body := newWebhook("https://hooks.example.invalid/a?key=1", "programme.created", "form.updated")
-	a := s.do("POST", webhooksPath, h, body)
-	var made webhookRecord
-	a.decode(t, &made)
-	if a.Status != http.StatusCreated || a.Header.Get("Location") != base+webhooksPath+"/"+made.ID ||
-		made.URL != "https://hooks.example.invalid/a?key=1" || !made.Enabled || made.CreatedAt.IsZero() ||
-		!slices.Equal(made.Types, []string{"programme.created", "form.updated"}) ||
-		!strings.HasPrefix(made.Secret, "whsec_") {
-		t.Fatalf("%d %s", a.Status, a.Body)
+	a := s.do("POST", webhooksPath, h, newWebhook(address+"a?key=1", "programme.created", "form.updated"))
+	made := decoded[webhookRecord](t, a)
+	a.wants(t, http.StatusCreated, `"secret":"whsec_`).header(t, "Location", base+made.path())
+	if made.URL != address+"a?key=1" || !made.Enabled || made.CreatedAt.IsZero() ||
+		!slices.Equal(made.Types, []string{"programme.created", "form.updated"}) {
+		t.Fatal(a.Body)
 	}
-	second := s.addWebhook(h, "https://hooks.example.invalid/b", webhook.EventTypes()...)
-	for _, path := range []string{webhooksPath, webhooksPath + "/" + made.ID} {
+	second := s.addWebhook(h, address+"b", webhook.EventTypes()...)
+	for _, path := range []string{webhooksPath, made.path()} {
 		s.get(path, h).wants(t, http.StatusOK, made.ID).lacks(t, "ecret")
 	}
-	var page webhookPage
-	s.get(webhooksPath+"?limit=1&fields=id", h).decode(t, &page)
-	if page.Meta.Count != 1 || page.Data[0].ID != second.ID || page.Data[0].URL != "" || page.Meta.NextCursor == "" {
+	page := pageOf[webhookRecord](s, webhooksPath+"?limit=1&fields=id", h)
+	if page.Data[0].ID != second.ID || page.Data[0].URL != "" || page.Meta.NextCursor == "" {
 		t.Errorf("%+v", page)
 	}
-	s.get(webhooksPath+"?limit=1&cursor="+page.Meta.NextCursor, h).decode(t, &page)
+	page = pageOf[webhookRecord](s, webhooksPath+"?limit=1&cursor="+page.Meta.NextCursor, h)
 	if page.Data[0].ID != made.ID {
 		t.Errorf("%+v", page)
 	}
-	path := webhooksPath + "/" + made.ID
-	if a := s.do("DELETE", path, h, ""); a.Status != http.StatusNoContent || a.Body != "" {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
-	wantsRefused(t, s.do("DELETE", path, h, ""), http.StatusNotFound, "NOT_FOUND")
-	wantsRefused(t, s.get(path, h), http.StatusNotFound, "NOT_FOUND")
-	if got := s.Count(`select count(*) from account.audit_events where subject = $1
+	s.do("DELETE", made.path(), h, "").wants(t, http.StatusNoContent).is(t, "")
+	s.do("DELETE", made.path(), h, "").refuses(t, http.StatusNotFound, "NOT_FOUND")
+	s.get(made.path(), h).refuses(t, http.StatusNotFound, "NOT_FOUND")
+	s.Wants(2, `select count(*) from account.audit_events where subject = $1
 		and action in ('webhook.added', 'webhook.deleted') and detail = '{"host": "hooks.example.invalid"}'`,
-		"webhook:"+made.ID); got != 2 {
-		t.Errorf("%d events in the audit log", got)
-	}
+		"webhook:"+made.ID)
 }
 
 func TestWebhooks_RefuseWhatCallerMayNotRead(t *testing.T) {
 	s := newService(t)
 	workspaceID, user := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
-	h := as(s.PAT(workspaceID, user, perm.AccountAPIAccess, perm.ProgrammesRead).Reveal(), workspaceID).json()
-	narrow := as(s.PAT(workspaceID, user, perm.AccountAPIAccess).Reveal(), workspaceID).json()
-	reader := as(s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal(), workspaceID).json()
-	const address = "https://hooks.example.invalid/"
+	h := s.holding(workspaceID, user, perm.AccountAPIAccess, perm.ProgrammesRead)
+	narrow := s.holding(workspaceID, user, perm.AccountAPIAccess)
+	reader := s.holding(workspaceID, user, perm.ProgrammesRead)
 	s.addWebhook(h, address, "programme.created", "connection.ended")
 	for _, c := range map[string]struct {
 		as   header
@@ -124,9 +105,9 @@ func TestWebhooks_RefuseWhatCallerMayNotRead(t *testing.T) {
 		s.do("POST", webhooksPath, c.as, c.body).expect(t, 403, "FORBIDDEN", "")
 	}
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
-		wantsRefused(t, s.do(method, webhooksPath+"/"+uuid.NewString(), reader, `{"enabled":true}`), 403, "FORBIDDEN")
+		s.do(method, webhooksPath+"/"+uuid.NewString(), reader, `{"enabled":true}`).refuses(t, 403, "FORBIDDEN")
 	}
-	wantsRefused(t, s.get(webhooksPath, reader), 403, "FORBIDDEN")
+	s.get(webhooksPath, reader).refuses(t, 403, "FORBIDDEN")
 }
 
 func TestWebhooks_RefuseInvalid(t *testing.T) {
@@ -162,7 +143,7 @@ func TestWebhooks_RefuseInvalid(t *testing.T) {
 	for _, body := range []string{
 		`{}`, `{"enabled":"no"}`, `{"enabled":null}`, `{"enabled":true,"url":"https://b.example.invalid"}`,
 	} {
-		wantsRefused(t, s.do("PATCH", webhooksPath+"/"+made.ID, h, body), 400, "VALIDATION_ERROR")
+		s.do("PATCH", made.path(), h, body).refuses(t, 400, "VALIDATION_ERROR")
 	}
 	s.wantsRows(1, "account.webhooks", "")
 }
@@ -172,36 +153,27 @@ func TestWebhooks_LimitPerWorkspace(t *testing.T) {
 	_, h := s.developer()
 	_, other := s.developer()
 	for i := range 20 {
-		s.addWebhook(h, fmt.Sprintf("https://hooks.example.invalid/%d", i), "programme.created")
+		s.addWebhook(h, fmt.Sprint(address, i), "programme.created")
 	}
-	body := newWebhook("https://a.example.invalid/", "form.created")
-	wantsRefused(t, s.do("POST", webhooksPath, h, body), 409, "CONFLICT")
-	s.addWebhook(other, "https://hooks.example.invalid/", "programme.created")
+	s.do("POST", webhooksPath, h, newWebhook(address+"21", "form.created")).refuses(t, 409, "CONFLICT")
+	s.addWebhook(other, address, "programme.created")
 }
 
 func TestWebhooks_BelongToTheirWorkspace(t *testing.T) {
 	s := newService(t)
 	_, h := s.developer()
 	_, other := s.developer()
-	made := s.addWebhook(h, "https://hooks.example.invalid/", "programme.created")
-	a := s.do("POST", webhooksPath+"/"+made.ID+"/test", h, "")
-	var test struct{ ID string }
-	a.decode(t, &test)
-	path := webhooksPath + "/" + made.ID
+	made := s.addWebhook(h, address, "programme.created")
+	test := decoded[struct{ ID string }](t, s.do("POST", made.path()+"/test", h, ""))
+	resend := "/deliveries/" + test.ID + "/resend"
 	for _, c := range [][2]string{
-		{"GET", path},
-		{"PATCH", path},
-		{"DELETE", path},
-		{"POST", path + "/test"},
-		{"GET", path + "/deliveries"},
-		{"POST", path + "/deliveries/" + test.ID + "/resend"},
+		{"GET", ""}, {"PATCH", ""}, {"DELETE", ""}, {"POST", "/test"}, {"GET", "/deliveries"}, {"POST", resend},
 	} {
-		s.do(c[0], c[1], other, `{"enabled":false}`).expect(t, 404, "NOT_FOUND", "")
+		s.do(c[0], made.path()+c[1], other, `{"enabled":false}`).expect(t, 404, "NOT_FOUND", "")
 	}
 	s.get(webhooksPath, other).lacks(t, made.ID)
-	mine := s.addWebhook(other, "https://hooks.example.invalid/", "programme.created")
-	resend := webhooksPath + "/" + mine.ID + "/deliveries/" + test.ID + "/resend"
-	wantsRefused(t, s.do("POST", resend, other, ""), 404, "NOT_FOUND")
+	mine := s.addWebhook(other, address, "programme.created")
+	s.do("POST", mine.path()+resend, other, "").refuses(t, 404, "NOT_FOUND")
 }
 
 // The stored answer of an Idempotency-Key contains no readable secret, and the repeated answer is the first one.
@@ -209,28 +181,18 @@ func TestWebhooks_RepeatedCreation(t *testing.T) {
 	s := newService(t)
 	_, h := s.developer()
 	h = h.with("Idempotency-Key", "once")
-	body := newWebhook("https://hooks.example.invalid/", "programme.created")
-	first, second := s.do("POST", webhooksPath, h, body), s.do("POST", webhooksPath, h, body)
-	if first.Status != 201 || second.Status != 201 || first.Body != second.Body ||
-		first.Header.Get("Idempotency-Replayed") != "" || second.Header.Get("Idempotency-Replayed") != "true" {
-		t.Errorf("%d %s, %d %s", first.Status, first.Body, second.Status, second.Body)
-	}
-	var made webhookRecord
-	first.decode(t, &made)
+	body := newWebhook(address, "programme.created")
+	first := s.do("POST", webhooksPath, h, body).wants(t, 201).header(t, "Idempotency-Replayed", "")
+	s.do("POST", webhooksPath, h, body).repeats(t, first)
 	s.wantsRows(1, "account.webhooks", "")
 	for _, query := range []string{
 		"select count(*) from resource.idempotency_keys where position($1::bytea in body) > 0",
 		"select count(*) from account.webhooks where position($1::bytea in secret) > 0",
 	} {
-		if s.Count(query, []byte("whsec_")) != 0 {
-			t.Error("a secret is stored in the clear")
-		}
+		s.Wants(0, query, []byte("whsec_"))
 	}
-	other := newWebhook("https://other.example.invalid/", "programme.created")
-	wantsRefused(t, s.do("POST", webhooksPath, h, other), 409, "CONFLICT")
-	if strings.Contains(s.log.String(), made.Secret) {
-		t.Error("the secret is in the log")
-	}
+	s.do("POST", webhooksPath, h, newWebhook(address+"other", "programme.created")).refuses(t, 409, "CONFLICT")
+	s.logLacks(decoded[webhookRecord](t, first).Secret)
 }
 
 // A stored answer is repeated to a caller who may still read the events, and a secret to its credential alone.
@@ -238,62 +200,59 @@ func TestWebhooks_RepeatNeedsPermissionAndForSecretsTheCredential(t *testing.T) 
 	s := newService(t)
 	workspaceID, user := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
 	token := func(permissions ...perm.Permission) header {
-		return as(s.PAT(workspaceID, user, permissions...).Reveal(), workspaceID).json().with("Idempotency-Key", "once")
+		return s.holding(workspaceID, user, permissions...).with("Idempotency-Key", "once")
 	}
 	mine := token(perm.AccountAPIAccess, perm.ProgrammesRead)
 	weaker, other := token(perm.AccountAPIAccess), token(perm.AccountAPIAccess, perm.ProgrammesRead)
-	body := newWebhook("https://hooks.example.invalid/", "programme.created")
+	body := newWebhook(address, "programme.created")
 	first := s.do("POST", webhooksPath, mine, body)
-	var made webhookRecord
-	first.decode(t, &made)
-	path := webhooksPath + "/" + made.ID
-	secret := s.do("POST", path+"/secret", mine, "{}")
-	enabled := s.do("PATCH", path, mine, `{"enabled":true}`)
+	path := decoded[webhookRecord](t, first).path()
 	for _, c := range []struct {
 		method, path, body string
 		first              answer
 		secret             bool
 	}{
 		{"POST", webhooksPath, body, first, true},
-		{"POST", path + "/secret", "{}", secret, true},
-		{"PATCH", path, `{"enabled":true}`, enabled, false},
+		{"POST", path + "/secret", "{}", s.do("POST", path+"/secret", mine, "{}"), true},
+		{"PATCH", path, `{"enabled":true}`, s.do("PATCH", path, mine, `{"enabled":true}`), false},
 	} {
-		wantsRefused(t, s.do(c.method, c.path, weaker, c.body), 403, "FORBIDDEN")
+		s.do(c.method, c.path, weaker, c.body).refuses(t, 403, "FORBIDDEN")
 		if a := s.do(c.method, c.path, other, c.body); c.secret {
-			wantsRefused(t, a, 409, "CONFLICT")
-		} else if a.Body != c.first.Body || a.Header.Get("Idempotency-Replayed") != "true" {
-			t.Errorf("%s %s, another token: %d %s", c.method, c.path, a.Status, a.Body)
+			a.refuses(t, 409, "CONFLICT")
+		} else {
+			a.repeats(t, c.first)
 		}
-		if a := s.do(c.method, c.path, mine, c.body); a.Status/100 != 2 || a.Body != c.first.Body {
-			t.Errorf("%s %s: %d %s", c.method, c.path, a.Status, a.Body)
+		if a := s.do(c.method, c.path, mine, c.body).is(t, c.first.Body); a.Status/100 != 2 {
+			a.fail(t, "the first answer")
 		}
 	}
 	s.Exec(`update account.memberships set permissions = '{account:api:access}' where user_id = $1`, user)
-	wantsRefused(t, s.do("POST", webhooksPath, mine, body), 403, "FORBIDDEN")
-	wantsRefused(t, s.do("POST", path+"/secret", mine, "{}"), 403, "FORBIDDEN")
-	wantsRefused(t, s.do("PATCH", path, mine, `{"enabled":true}`), 403, "FORBIDDEN")
+	s.do("POST", webhooksPath, mine, body).refuses(t, 403, "FORBIDDEN")
+	s.do("POST", path+"/secret", mine, "{}").refuses(t, 403, "FORBIDDEN")
+	s.do("PATCH", path, mine, `{"enabled":true}`).refuses(t, 403, "FORBIDDEN")
 }
 
 func TestWebhooks_EnableAndDisable(t *testing.T) {
 	s := newService(t)
 	workspaceID, h := s.developer()
-	made := s.addWebhook(h, "https://hooks.example.invalid/", "submission.created")
-	path := webhooksPath + "/" + made.ID
-	var now webhookRecord
-	s.do("PATCH", path, h, `{"enabled":false}`).decode(t, &now)
-	if now.Enabled || now.DisabledReason != "user" {
-		t.Errorf("%+v", now)
-	}
+	made := s.addWebhook(h, address, "submission.created")
+	s.do("PATCH", made.path(), h, `{"enabled":false}`).has(t, `"enabled":false`, `"disabledReason":"user"`)
 	limited := s.holder(workspaceID, perm.AccountAPIAccess)
-	wantsRefused(t, s.do("PATCH", path, limited, `{"enabled":true}`), 403, "FORBIDDEN")
-	s.get(path, h).decode(t, &now)
-	if now.Enabled {
-		t.Error("enabled by a member who may not read its events")
-	}
-	wantsRefused(t, s.do("POST", path+"/secret", limited, `{}`), 403, "FORBIDDEN")
+	s.do("PATCH", made.path(), limited, `{"enabled":true}`).refuses(t, 403, "FORBIDDEN")
+	s.get(made.path(), h).has(t, `"enabled":false`)
+	s.do("POST", made.path()+"/secret", limited, `{}`).refuses(t, 403, "FORBIDDEN")
 	s.wantsRows(0, "account.webhooks", "former_secret is not null")
-	s.do("PATCH", path, h, `{"enabled":true}`).decode(t, &now)
-	if !now.Enabled {
-		t.Errorf("%+v", now)
-	}
+	s.do("PATCH", made.path(), h, `{"enabled":true}`).has(t, `"enabled":true`)
+}
+
+// address is the URL of an endpoint that does not exist.
+const address = "https://hooks.example.invalid/"
+
+// path returns the path of the endpoint.
+func (w webhookRecord) path() string { return webhooksPath + "/" + w.ID }
+
+// webhookNow reads an endpoint.
+func (s *service) webhookNow(made webhookRecord, h header) webhookRecord {
+	s.t.Helper()
+	return decoded[webhookRecord](s.t, s.get(made.path(), h).wants(s.t, 200))
 }

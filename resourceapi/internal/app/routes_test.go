@@ -1,0 +1,357 @@
+package app
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gorilla/mux"
+
+	"github.com/almonerhq/almoner/shared/contract/openapi"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/rest"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/gate"
+)
+
+// described returns the operations that the description has for this service.
+func described(t *testing.T) []openapi.Operation {
+	t.Helper()
+	document := orFail(openapi.New(base))(t)
+	return slices.DeleteFunc(document.Operations(), func(o openapi.Operation) bool {
+		return o.Service != openapi.Resourceapi
+	})
+}
+
+// Invariant O1 of package openapi, for this service: every method of every route is described, and every described
+// operation has a route.
+func TestO1_RoutesAreThoseDescribed(t *testing.T) {
+	t.Parallel()
+	document := orFail(openapi.New(base))(t)
+	app := unconnected(t)
+	var routed []string
+	err := app.router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		path, err := route.GetPathTemplate()
+		if err != nil {
+			return err
+		}
+		recorder := httptest.NewRecorder()
+		app.router.ServeHTTP(
+			recorder,
+			httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil),
+		)
+		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
+			if method == "HEAD" { // implied by GET
+				continue
+			}
+			operation, found := document.Find(method, path)
+			if !found {
+				t.Errorf("%s %s is not described", method, path)
+			}
+			routed = append(routed, method+" "+operation.Path)
+		}
+		return nil
+	})
+	if err != nil || len(routed) < 20 {
+		t.Fatalf("%v, %d routes", err, len(routed))
+	}
+	for _, o := range document.Operations() {
+		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Resourceapi) {
+			t.Errorf(
+				"%s %s is described as a route of %s; is it one of this service: %t",
+				o.Method, o.Path, o.Service, is,
+			)
+		}
+	}
+}
+
+// The permissions name exactly the modules that have routes.
+func TestModules_AreThoseOfPermissions(t *testing.T) {
+	t.Parallel()
+	app := unconnected(t)
+	var names []string
+	for _, m := range app.modules {
+		names = append(names, m.name)
+		for _, some := range m.routes {
+			for path := range some {
+				if !strings.HasPrefix(path, "/v1/"+m.name+"/") {
+					t.Errorf("%s is a route of %s", path, m.name)
+				}
+			}
+		}
+	}
+	known := perm.Modules()
+	slices.Sort(names)
+	slices.Sort(known)
+	if !slices.Equal(names, known) {
+		t.Errorf("modules %q, permissions of %q", names, known)
+	}
+}
+
+// forWorkspace returns the described operations that act in the workspace of the tenant header.
+func forWorkspace(t *testing.T) []openapi.Operation {
+	t.Helper()
+	operations := slices.DeleteFunc(described(t), func(o openapi.Operation) bool {
+		return !slices.ContainsFunc(o.List("parameters"), func(parameter any) bool {
+			return parameter.(openapi.Object).Text("$ref") == "#/components/parameters/Tenant"
+		})
+	})
+	if len(operations) < 12 {
+		t.Fatalf("only %d operations", len(operations))
+	}
+	return operations
+}
+
+// Every route of every module makes the checks of the contract's table (section 6) in their order.
+func TestModules_GateEveryRoute(t *testing.T) {
+	s := newService(t)
+	var all []perm.Permission
+	for _, entry := range perm.All() {
+		all = append(all, entry.ID)
+	}
+	workspaceID, user := s.member(all...)
+	able, unable := s.PAT(workspaceID, user, all...).Reveal(), s.PAT(workspaceID, user).Reveal()
+	const setModule = "update account.tenant_modules set enabled = $2, provisioned = $3 where {mine} and module = $1"
+	for _, o := range forWorkspace(t) {
+		if o.Path == eventsPath { // of no module, and for every member
+			continue
+		}
+		module := strings.Split(o.Path, "/")[2]
+		path := strings.NewReplacer("{id}", uuid.NewString(), "{delivery}", uuid.NewString()).Replace(o.Path)
+		s.do(o.Method, path, header{}, "").expect(t, 401, "UNAUTHENTICATED", "none")
+		s.do(o.Method, path, header{"Authorization": "Bearer " + able}, "").expect(t, 400, "VALIDATION_ERROR", "")
+		s.do(o.Method, path, as(able, uuid.New()), "").expect(t, 403, "FORBIDDEN", "")
+		s.do(o.Method, path, as(unable, workspaceID), "").expect(t, 403, "FORBIDDEN", "")
+		if slices.Contains(perm.Modules(), module) {
+			s.Exec(setModule, module, false, true)
+			s.do(o.Method, path, as(able, workspaceID), "").expect(t, 403, "MODULE_NOT_ENABLED", "")
+			s.Exec(setModule, module, true, false)
+			s.do(o.Method, path, as(able, workspaceID), "").expect(t, 503, "TENANT_NOT_PROVISIONED", "")
+			s.Exec(setModule, module, true, true)
+		} else if !strings.HasPrefix(path, webhooksPath) {
+			t.Errorf("%s belongs to no module", path)
+		}
+		if t.Failed() {
+			t.Fatalf("%s %s", o.Method, path)
+		}
+		// A list needs no body and no record, so its response shows that no other check refuses the request.
+		a := s.do(o.Method, path, as(able, workspaceID), "")
+		isList := o.Method == "GET" && path == o.Path
+		if a.Status >= 500 || a.Status == 401 || a.Status == 403 || isList && a.Status != 200 {
+			t.Errorf("%s %s: %d %s", o.Method, path, a.Status, a.Body)
+		}
+	}
+}
+
+// Every response to a deprecated operation announces the deprecation, even a refusal.
+func TestRouter_AnnouncesDeprecatedOperations(t *testing.T) {
+	t.Parallel()
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	things := routes{"/v1/things/{id}": {"GET": handler, "POST": handler}}
+	router := newRouter(new(gate.Gate), []routes{things}, rest.Deprecations{{
+		Method: "GET",
+		Path:   "/v1/things/{id}",
+		Since:  time.Unix(1_798_761_600, 0),
+		Sunset: time.Unix(1_814_400_000, 0),
+		Link:   "https://api.example.org/v1/docs",
+	}})
+	for method, want := range map[string]string{"GET": "@1798761600", "HEAD": "@1798761600", "POST": ""} {
+		recorder := httptest.NewRecorder()
+		router.ServeHTTP(recorder, httptest.NewRequest(method, "/v1/things/1", nil))
+		if got := recorder.Header().Get("Deprecation"); got != want || recorder.Code != http.StatusForbidden {
+			t.Errorf("%s: %d %q", method, recorder.Code, got)
+		}
+	}
+}
+
+// RFC 9728; contract, sections 1 and 5.
+func TestWellKnown_MetadataIsPublic(t *testing.T) {
+	s := newService(t)
+	const known = "/.well-known/oauth-protected-resource"
+	for path, resource := range map[string]string{
+		known + "/v1":  base + "/v1",
+		known + "/mcp": base + "/mcp",
+		known:          base + "/mcp",
+		"/mcp" + known: base + "/mcp",
+	} {
+		a := s.get(path, header{"Origin": "https://elsewhere.example"})
+		var document struct {
+			Resource             string   `json:"resource"`
+			AuthorizationServers []string `json:"authorization_servers"`
+			Scopes               []string `json:"scopes_supported"`
+			Methods              []string `json:"bearer_methods_supported"`
+			Name                 string   `json:"resource_name"`
+		}
+		a.decode(t, &document)
+		if a.Status != 200 || a.Header.Get("Content-Type") != "application/json" || document.Resource != resource ||
+			document.Name == "" || !slices.Equal(document.AuthorizationServers, []string{base}) ||
+			!slices.Equal(document.Methods, []string{"header"}) {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		want := perm.ForConnectors()
+		if resource == base+"/mcp" {
+			want = perm.NewSet(perm.ProgrammesRead)
+		}
+		if !slices.Equal(document.Scopes, want.Strings()) || slices.Contains(document.Scopes, "offline_access") ||
+			slices.Contains(document.Scopes, "account:api:access") {
+			t.Errorf("%v", document.Scopes)
+		}
+		preflight := s.do("OPTIONS", path, header{
+			"Origin":                         "https://elsewhere.example",
+			"Access-Control-Request-Method":  "GET",
+			"Access-Control-Request-Headers": "mcp-protocol-version",
+		}, "")
+		for _, one := range []answer{a, preflight} {
+			one.header(t, "Access-Control-Allow-Origin", "*").
+				header(t, "Access-Control-Expose-Headers", "WWW-Authenticate").
+				header(t, "Access-Control-Allow-Credentials", "")
+		}
+		preflight.wants(t, 204).header(t, "Access-Control-Allow-Headers", "*, Authorization")
+	}
+	workspaceID, pat := s.reader()
+	a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example"))
+	a.header(t, "Access-Control-Allow-Origin", "")
+}
+
+// Unknown parameters and members are refused by name, not ignored (contract, section 6).
+func TestUnknownNames_AreRefused(t *testing.T) {
+	s := newService(t)
+	workspaceID, h := s.workspace()
+	f := s.makeForm(h, allTypes)
+	sent := s.accepted(f)
+	user := s.User()
+	held := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
+	s.Member(workspaceID, user, held...)
+	p := as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
+	one := listPath + "/" + s.Programmes(workspaceID, 1)[0].String()
+	form, submissions := f.own(), f.path()+"/submissions"
+	asked := submissionOf(s.submissionToken(f), goodAnswers())
+	public := header{}.json()
+	const field = `{"title":"T","allowedOrigins":[],"fields":[{"name":"a","label":"A","type":"text","Required":true}]}`
+	for _, c := range []struct {
+		method, path string
+		h            header
+		body, name   string
+	}{
+		{"GET", listPath + "?sort=name", p, "", "sort"},
+		{"GET", listPath + "?Limit=5", p, "", "Limit"},
+		{"GET", one + "?fields=id", p, "", "fields"},
+		{"POST", listPath + "?dryRun=1", p, `{"name":"x"}`, "dryRun"},
+		{"PATCH", one + "?x", p, `{"name":"x"}`, "x"},
+		{"POST", one + "/transitions?x=", p, `{"to":"active"}`, "x"},
+		{"GET", formsPath + "?status=x", h, "", "status"},
+		{"GET", form + "?x=1", h, "", "x"},
+		{"GET", form + "/submissions?since=1", h, "", "since"},
+		{"POST", formsPath + "?x=1", h, allTypes, "x"},
+		{"GET", f.path() + "?x=1", public, "", "x"},
+		{"POST", submissions + "?x=1", public, asked, "x"},
+		{"GET", sent.StatusURL[len(base):] + "&x=1", public, "", "x"},
+		{"POST", listPath, p, `{"name":"x","endson":"2026-01-01"}`, "endson"},
+		{"POST", listPath, p, `{"name":"x","Name":"y"}`, "Name"},
+		{"PATCH", one, p, `{"id":"x"}`, "id"},
+		{"POST", one + "/transitions", p, `{"to":"active","reason":"x"}`, "reason"},
+		{"POST", formsPath, h, field, "fields[0].Required"},
+		{"POST", formsPath, h, strings.Replace(allTypes, `"title"`, `"Title":"x","title"`, 1), "Title"},
+		{"PATCH", form, h, `{"Enabled":false}`, "Enabled"},
+		{"POST", submissions, public, strings.Replace(asked, "{", `{"captcha":"x",`, 1), "captcha"},
+	} {
+		a := s.do(c.method, c.path, c.h, c.body)
+		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || a.fields(t)[c.name] == "" {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
+		}
+	}
+	if n := s.rows("resource.programmes", "name = 'x'") + s.submissions() - 1; n != 0 {
+		t.Errorf("%d records of refused requests", n)
+	}
+	// Users reach the page of a form by links to which other sites have added parameters.
+	s.get(f.path()+"/embed?utm_source=mail", header{}).wants(t, 200)
+	s.do("POST", submissions, public, asked).wants(t, 202)
+}
+
+const mePath = "/v1/me"
+
+type meRecord struct {
+	User       struct{ ID, Name, Email string }
+	Credential struct {
+		Type, Name string
+		ExpiresAt  time.Time
+	}
+	Workspaces []struct {
+		ID          uuid.UUID
+		Name        string
+		Permissions []string
+	}
+	Limits map[string]int
+}
+
+func (s *service) me(token string) meRecord {
+	s.t.Helper()
+	return decoded[meRecord](s.t, s.get(mePath, header{"Authorization": "Bearer " + token}).wants(s.t, 200))
+}
+
+func TestMe_PersonalAccessToken(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.EngageReadForms)
+	elsewhere := s.Workspace()
+	s.Member(elsewhere, user, perm.ProgrammesRead)
+	token := s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal()
+	m := s.me(token)
+	if m.User.ID != user.String() || m.User.Email == "" || m.User.Name == "" ||
+		m.Credential.Type != "personal_access_token" || m.Credential.Name == "" ||
+		m.Credential.ExpiresAt.Before(time.Now()) || m.Limits["requestsInFlight"] != 64 {
+		t.Errorf("%+v", m)
+	}
+	if len(m.Workspaces) != 1 || m.Workspaces[0].ID != workspaceID || m.Workspaces[0].Name == "" ||
+		!slices.Equal(m.Workspaces[0].Permissions, []string{"programmes:read:programmes"}) {
+		t.Errorf("not the workspace of the token, with token and user's permissions: %+v", m.Workspaces)
+	}
+	s.Member(workspaceID, user)
+	if m = s.me(token); len(m.Workspaces) != 1 || m.Workspaces[0].Permissions == nil ||
+		len(m.Workspaces[0].Permissions) > 0 {
+		t.Errorf("a member without permissions: %+v", m.Workspaces)
+	}
+	s.RemoveMember(workspaceID, user)
+	if m = s.me(token); m.Workspaces == nil || len(m.Workspaces) > 0 {
+		t.Errorf("no member: %+v", m.Workspaces)
+	}
+}
+
+func TestMe_AccessToken(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	g := s.Grant(standing.Connector, workspaceID, user, base+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
+	c := claims(g)
+	c.Scope = perm.NewSet(perm.ProgrammesRead)
+	m := s.me(s.token(c))
+	if m.User.ID != user.String() || m.Credential.Type != "access_token" || m.Credential.Name == "" ||
+		m.Credential.ExpiresAt.Unix() != c.Expires.Unix() {
+		t.Errorf("%+v", m)
+	}
+	if len(m.Workspaces) != 1 || !slices.Equal(m.Workspaces[0].Permissions, []string{"programmes:read:programmes"}) {
+		t.Errorf("not the token's permissions: %+v", m.Workspaces)
+	}
+	s.Exec("update account.tenant_features set enabled = false where {mine}")
+	if m = s.me(s.token(c)); len(m.Workspaces) > 0 {
+		t.Errorf("a connector's token while LLM integration is off: %+v", m.Workspaces)
+	}
+	foreign := claims(g)
+	foreign.Audience = base + "/mcp"
+	a := s.get(mePath, header{"Authorization": "Bearer " + s.token(foreign)})
+	a.expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+}
+
+func TestMe_Refusals(t *testing.T) {
+	s := newService(t)
+	workspaceID, token := s.reader()
+	s.get(mePath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
+	s.get(mePath+"?limit=5", header{"Authorization": "Bearer x"}).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(mePath+"?limit=5", as(token, workspaceID)).expect(t, 400, "VALIDATION_ERROR", "")
+	s.get(mePath, as(token, uuid.New())).wants(t, 200)
+	s.Exec("update account.personal_access_tokens set revoked_at = now() where {mine}")
+	s.get(mePath, as(token, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+}
