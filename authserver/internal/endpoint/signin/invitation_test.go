@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,12 +69,9 @@ func TestInvitation_NewPersonCreatesAccountAndJoins(t *testing.T) {
 		"short password": {"Sam Reed", "elevenchars", "at least 12 characters"},
 		"long password":  {"Sam Reed", strings.Repeat("ß", 600), "at most 1024 bytes"},
 	} {
-		refused := page.Send("/invitation/account", browsertest.Fields{"name": c.name, "password": c.password})
-		refused.As(name).Wants(400, c.words, "The account was not created.")
-		if refused.Form("/invitation/account").Get("name") != c.name ||
-			strings.Contains(refused.Text(), "elevenchars") {
-			t.Errorf("%s: the form lost the name or shows the password", name)
-		}
+		page.Send("/invitation/account", browsertest.Fields{"name": c.name, "password": c.password}).As(name).
+			Wants(400, c.words, "The account was not created.").Lacks("elevenchars").
+			Keeps("/invitation/account", "name", c.name)
 	}
 	e.CountIs(0, `select count(*) from account.users where email = $1`, sam)
 	arrived := page.Send("/invitation/account",
@@ -185,4 +183,37 @@ func TestInvitation_RefusalsSayWhy(t *testing.T) {
 	restore := e.CutPostgres()
 	defer restore()
 	form.Send("/invitation", browsertest.Fields{"decision": "accept"}).As("Postgres is down").Wants(503)
+}
+
+// The 31st answer to one invitation from one network is refused. The invited person elsewhere is not locked out.
+func TestInvitation_AnswersAreLimitedByTokenAndNetwork(t *testing.T) {
+	e := newTestEnv(t, shared(t))
+	path, other := e.invite(address()), e.invite(address())
+	thief := e.Browser()
+	page := thief.Get(path)
+	answer := browsertest.Fields{"name": "Sam Reed", "password": "short"}
+	for i := range 30 {
+		page.Send("/invitation/account", answer).As(i).Wants(400)
+	}
+	answer["password"] = password
+	refused := page.Send("/invitation/account", answer).As("the 31st")
+	refused.Wants(429, "too many attempts to answer this invitation").Keeps("/invitation/account", "name", "Sam Reed")
+	if wait, _ := strconv.Atoi(refused.Header.Get("Retry-After")); wait < 1 {
+		t.Errorf("Retry-After %d", wait)
+	}
+	page.Send("/invitation", browsertest.Fields{"decision": "decline"}).As("declined").Wants(429)
+	thief.Get(other).Send("/invitation", browsertest.Fields{"decision": "decline"}).As("another invitation").Wants(200)
+	e.Browser().Get(path).Send("/invitation/account", answer).Wants(303)
+}
+
+func TestInvitation_UnknownLinksAreLimitedAndValidOnesWork(t *testing.T) {
+	e := newTestEnv(t, shared(t))
+	path := e.invite(address())
+	browser := e.Browser()
+	for i := range 300 {
+		browser.Get("/invitation?token=alm_inv_" + strconv.Itoa(i)).As(i).Wants(404)
+	}
+	browser.Get("/invitation?token=alm_inv_x").As("one more").Wants(429, "Too many invalid links").
+		HasHeader("Retry-After")
+	browser.Get(path).As("a link that exists").Wants(200, "Join Riverside Food Bank")
 }

@@ -20,12 +20,7 @@ func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	answer := browser.Get("/login").Selects("input[name=password][type=password]").
 		Send("/login", browsertest.Fields{"email": strings.ToUpper(ada.Email) + " ", "password": browsertest.Password})
 	answer.Wants(http.StatusSeeOther).LeadsTo("/settings/user")
-	cookie := answer.Header.Get("Set-Cookie")
-	for _, want := range []string{"almoner=", "Path=/", "HttpOnly", "SameSite=Lax"} {
-		if !strings.Contains(cookie, want) {
-			t.Errorf("Set-Cookie lacks %s: %s", want, cookie)
-		}
-	}
+	site.Contains("Set-Cookie", answer.Header.Get("Set-Cookie"), "almoner=", "Path=/", "HttpOnly", "SameSite=Lax")
 	value := browser.Session()
 	sum := sha256.Sum256([]byte(value))
 	hash := base64.RawURLEncoding.EncodeToString(sum[:])
@@ -71,24 +66,15 @@ func TestSignIn_WrongPasswordAndUnknownAddressGetSameResponse(t *testing.T) {
 	site := shared(t)
 	ada, gone := site.Member(), site.Member()
 	site.Fixture.Exec(`update account.users set disabled_at = now() where id = $1`, gone.ID)
-	attempt := func(email, password string) (int, string) {
+	refused := func(email, password string) (text string) {
 		page := site.Browser().Get("/login").Send("/login", browsertest.Fields{"email": email, "password": password})
-		page.Omits(password)
-		if page.Form("/login").Get("email") != email {
-			t.Errorf("what was typed is lost: %q", page.Form("/login").Get("email"))
-		}
-		text, _, _ := strings.Cut(page.Text(), "Request id")
-		return page.Status, text
+		page.Wants(http.StatusBadRequest).Omits(password).Keeps("/login", "email", email)
+		text, _, _ = strings.Cut(page.Text(), "Request id")
+		return text
 	}
-	wrong, wrongText := attempt(ada.Email, "a wrong password")
+	wrong := refused(ada.Email, "a wrong password")
 	for name, email := range map[string]string{"unknown": "nobody@example.org", "disabled": gone.Email} {
-		status, text := attempt(email, browsertest.Password)
-		if status != wrong || text != wrongText {
-			t.Errorf("%s: %d %q; wrong password: %d %q", name, status, text, wrong, wrongText)
-		}
-	}
-	if wrong != http.StatusBadRequest {
-		t.Errorf("status %d", wrong)
+		site.Equal(name, refused(email, browsertest.Password), wrong)
 	}
 }
 
@@ -176,4 +162,67 @@ func TestSignOut_EndsCopiesOfTheCookie(t *testing.T) {
 	}
 	site.CountIs(1, `select count(*) from account.sign_ins
 		where user_id = $1 and ended_at is not null`, ada.ID)
+}
+
+func TestSession_OutageIsNotSignedOut(t *testing.T) {
+	site := own(t)
+	ada := site.Member()
+	browser, stranger := site.SignedIn(ada), site.Browser()
+	restore := site.CutPostgres()
+	form := map[string][]string{"email": {ada.Email}, "password": {browsertest.Password}}
+	for name, page := range map[string]*browsertest.Page{
+		"a page":      browser.Get("/login"),
+		"a sign-in":   stranger.Post("/login", form),
+		"a wrong one": stranger.Post("/login", map[string][]string{"email": {ada.Email}, "password": {"wrong"}}),
+		"a sign-out":  browser.Post("/logout", nil),
+	} {
+		page.As(name).Wants(http.StatusServiceUnavailable).HasHeader("Retry-After")
+		page.As(name).Says("you were not signed out").Lacks("signed in")
+	}
+	restore()
+	browser.Get("/login").Wants(http.StatusSeeOther)
+}
+
+func TestSession_EndsOnEndExpiryIdleAndDisabledUser(t *testing.T) {
+	site := shared(t)
+	for name, sql := range map[string]string{
+		"ended elsewhere": `update account.sign_ins set ended_at = now() where user_id = $1`,
+		"expired":         `update account.sign_ins set expires_at = now() where user_id = $1`,
+		"idle": `update account.sign_ins set last_seen_at = now() - interval '2 hours 1 second'
+			where user_id = $1`,
+		"disabled": `update account.users set disabled_at = now() where id = $1`,
+	} {
+		ada := site.Member()
+		browser := site.SignedIn(ada)
+		browser.Get("/login").As(name).Wants(http.StatusSeeOther)
+		site.Fixture.Exec(sql, ada.ID)
+		browser.Get("/login").As(name).Wants(http.StatusOK)
+	}
+}
+
+func TestSession_UseResetsIdleTime(t *testing.T) {
+	site := shared(t)
+	ada := site.Member()
+	browser := site.SignedIn(ada)
+	site.Fixture.Exec(
+		`update account.sign_ins set last_seen_at = now() - interval '1 hour 59 minutes' where user_id = $1`, ada.ID)
+	browser.Get("/login")
+	site.CountIs(1, `select count(*) from account.sign_ins
+		where user_id = $1 and last_seen_at > now() - interval '1 minute'`, ada.ID)
+}
+
+func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
+	site := shared(t)
+	ada, bob := site.Member(), site.Member()
+	browser := site.SignedIn(ada)
+	before, session := browser.Cookies(), browser.Session()
+	browser.Post("/login", map[string][]string{"email": {bob.Email}, "password": {browsertest.Password}})
+	if after := browser.Session(); after == "" || after == session {
+		t.Error("the session's identifier is the same after the sign-in")
+	}
+	site.CountIs(1, `select count(*) from account.sign_ins
+		where user_id = $1 and ended_at is not null`, ada.ID)
+	fixed := site.Browser()
+	fixed.SetCookies(before)
+	fixed.Get("/login").Wants(http.StatusOK)
 }

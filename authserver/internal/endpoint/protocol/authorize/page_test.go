@@ -3,10 +3,14 @@ package authorize_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -87,7 +91,7 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	good := connector(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead))
 	for name, c := range map[string]struct {
 		path, code string
 		stateless  bool
@@ -99,31 +103,21 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 			request(confidential(app), "code_challenge", challenge, "code_challenge_method", "plain"),
 			"invalid_request", false,
 		},
-		"no challenge": {request(connector(assistant), "code_challenge", ""), "invalid_request", false},
-		"no resource":  {request(connector(assistant), "resource", ""), "invalid_target", false},
-		"another resource": {
-			request(connector(assistant), "resource", browsertest.Issuer+"/mcp"), "invalid_target", false,
-		},
-		"no permission at all": {request(connector(assistant), "scope", "sudo"), "invalid_scope", false},
-		"nothing left":         {request(connector(assistant), "scope", "engage:read:forms"), "invalid_scope", false},
+		"no challenge":         {request(good, "code_challenge", ""), "invalid_request", false},
+		"no resource":          {request(good, "resource", ""), "invalid_target", false},
+		"another resource":     {request(good, "resource", browsertest.Issuer+"/mcp"), "invalid_target", false},
+		"no permission at all": {request(good, "scope", "sudo"), "invalid_scope", false},
+		"nothing left":         {request(good, "scope", "engage:read:forms"), "invalid_scope", false},
 	} {
-		page := browser.Get(c.path)
-		to, err := url.Parse(page.Location())
-		if page.Status != http.StatusSeeOther || err != nil ||
-			!strings.HasPrefix(page.Location(), fixture.Callback+"?") {
-			t.Errorf("%s: %d to %q", name, page.Status, page.Location())
-			continue
-		}
-		query, wantState := to.Query(), state
+		page := browser.Get(c.path).As(name)
+		query, wantState := callback(t, page), state
 		if c.stateless {
 			wantState = ""
 		}
-		if query.Get("error") != c.code || query.Get("state") != wantState || query.Get("iss") != browsertest.Issuer ||
-			query.Get("error_description") == "" {
-			t.Errorf("%s: %v", name, query)
-		}
-		if query.Has("code") {
-			t.Errorf("%s: a code went out", name)
+		if !strings.HasPrefix(page.Location(), fixture.Callback+"?") || query.Get("error") != c.code ||
+			query.Get("state") != wantState || query.Get("iss") != browsertest.Issuer ||
+			query.Get("error_description") == "" || query.Has("code") {
+			t.Errorf("%s: %q", name, page.Location())
 		}
 	}
 }
@@ -138,19 +132,13 @@ func TestConsentPage_NamesClientWorkspacePermissionsAndLifetime(t *testing.T) {
 		"Add and change programmes", "An administrator of Riverside Food Bank", "30 days", "127.0.0.1:8090",
 		"You will be sent back to an app on this computer.")
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	browser.Get(request(confidential(app))).Says("90 days").Lacks("Not included")
-}
-
-func TestConsentPage_ConfidentialNamesHostAndRequestedPermissionsAlone(t *testing.T) {
-	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.oauth_clients set name = 'Gift Aid export',
 		redirect_uris = '{https://app.canal-lane.example/cb}' where id = $1`, app.ID)
 	app.Redirects = []string{"https://app.canal-lane.example/cb"}
 	site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)).Get(request(confidential(app))).
 		Wants(http.StatusOK, "Gift Aid export", "Riverside Food Bank", "See programmes", "90 days",
 			"app.canal-lane.example").
-		Lacks("Add and change programmes")
+		Lacks("Not included", "Add and change programmes")
 }
 
 func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
@@ -185,9 +173,7 @@ func TestConsentPage_SecurityHeaders(t *testing.T) {
 		"Referrer-Policy":        "same-origin",
 		"Content-Type":           "text/html; charset=utf-8",
 	} {
-		if got := page.Header.Get(name); got != want {
-			t.Errorf("%s: %q", name, got)
-		}
+		site.Equal(name, page.Header.Get(name), want)
 	}
 	if !strings.Contains(strings.Join(page.Header.Values("Cache-Control"), ","), "no-store") {
 		t.Errorf("Cache-Control: %v", page.Header.Values("Cache-Control"))
@@ -222,9 +208,7 @@ func TestPage_OtherMethodsAreRefused(t *testing.T) {
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		page := browser.Do(method, request(confidential(app)), "", nil).As(method).Wants(http.StatusMethodNotAllowed)
-		if allow := page.Header.Get("Allow"); allow != "GET, HEAD, POST" {
-			t.Errorf("%s: Allow: %s", method, allow)
-		}
+		site.Equal(method+": Allow", page.Header.Get("Allow"), "GET, HEAD, POST")
 	}
 }
 
@@ -235,14 +219,8 @@ func TestConsentPage_RefusalNamesReason(t *testing.T) {
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	check := func(name string, who browsertest.Person, path string, words ...string) {
 		t.Helper()
-		page := site.SignedIn(who).Get(path)
-		page.Wants(http.StatusForbidden).LeadsTo("")
-		for _, w := range append(words, who.Email) {
-			page.Says(w)
-		}
-		if again := page.Form("/logout").Get("return"); again != path {
-			t.Errorf("%s: signing in as another user leads to %q", name, again)
-		}
+		site.SignedIn(who).Get(path).As(name).Wants(http.StatusForbidden, append(words, who.Email)...).LeadsTo("").
+			Keeps("/logout", "return", path) // as another user
 	}
 	check("not a member", outsider, request(confidential(app)), "not a member")
 	check("not a member, connector", outsider, request(connector(assistant)), "not a member")
@@ -269,4 +247,75 @@ func TestConsentPage_IgnoresPermissionsOfOtherWorkspaces(t *testing.T) {
 	site.SignedIn(outsider).Get(request(connector(assistant))).Wants(http.StatusForbidden, "not a member")
 	site.SignedIn(reader).Get(request(connector(assistant))).Wants(http.StatusOK, "Not included").
 		Lacks("Hillside Youth Club")
+}
+
+var shared, own = browsertest.Shared, browsertest.Own
+
+func readOnly(days int) workspace.ConnectorPolicy {
+	read := perm.NewSet(perm.ProgrammesRead)
+	return workspace.ConnectorPolicy{Platforms: workspace.Platforms(), Permissions: read, Days: days}
+}
+
+func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
+	site := shared(t)
+	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	site.LimitConnectors(readOnly(7))
+	page := ada.Get(request(connector(assistant)))
+	page.Wants(http.StatusOK, "7 days", "Not allowed by the workspace's connector policy", "Add and change programmes",
+		"in Settings, under Connectors")
+	page.Lacks("All permissions above")
+	g := granted(t, site, assistant, approve(page))
+	life, want := time.Until(g.Ends), perm.NewSet(perm.ProgrammesRead)
+	if !slices.Equal(g.Permissions, want) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
+		t.Errorf("%v for %s", g.Permissions, life)
+	}
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	ada.Get(request(confidential(app))).Wants(http.StatusOK, "90 days").Lacks("policy")
+}
+
+func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
+	site := shared(t)
+	ada := site.SignedIn(site.Member(perm.ProgrammesRead))
+	manager := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	others := []workspace.Platform{workspace.ChatGPT, workspace.Other}
+	ofOthers := workspace.ConnectorPolicy{Platforms: others, Permissions: perm.ForConnectors(), Days: 30}
+	ofForms := ofOthers
+	ofForms.Platforms, ofForms.Permissions = workspace.Platforms(), perm.NewSet(perm.EngageReadForms)
+	path := request(connector(assistant))
+	for words, policy := range map[string]workspace.ConnectorPolicy{
+		"belongs to Claude": ofOthers, "does not allow for connectors": ofForms,
+	} {
+		site.LimitConnectors(workspace.DefaultConnectorPolicy())
+		open := ada.Get(path).As(words).Wants(http.StatusOK)
+		site.LimitConnectors(policy)
+		for when, page := range map[string]*browsertest.Page{"before": ada.Get(path), "after": approve(open)} {
+			page.As(when, "the page").Wants(http.StatusForbidden, words, "People who can manage API access").LeadsTo("")
+		}
+		manager.Get(path).As(words).Wants(http.StatusForbidden, "Open the policy")
+	}
+	site.Rows(0, "grants", "")
+	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt' where id = $1`, assistant.ID)
+	site.LimitConnectors(ofOthers)
+	ada.Get(path).Wants(http.StatusOK)
+}
+
+func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
+	site := shared(t)
+	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
+	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
+	code := callback(t, approve(ada.Get(request(connector(assistant))))).Get("code")
+	second := callback(t, approve(ada.Get(request(connector(assistant), "state", "another")))).Get("code")
+	site.LimitConnectors(readOnly(1))
+	issued, err := redeem(site, assistant, code, challenge)
+	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
+		time.Until(issued.Grant.Ends) > 24*time.Hour {
+		t.Errorf("%+v %v", issued.Grant, err)
+	}
+	site.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
+	if _, err := redeem(site, assistant, second, challenge); err == nil {
+		t.Error("the code works although its platform is not allowed")
+	}
+	site.Rows(2, "grants", "revoke_reason = $1", grant.ByPolicy)
 }

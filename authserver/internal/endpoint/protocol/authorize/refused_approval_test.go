@@ -62,20 +62,17 @@ func TestApproval_BadFormIsRefused(t *testing.T) {
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	ticket := browser.Get(request(confidential(app))).Form("/oauth/authorize").Get("ticket")
 	for name, form := range map[string]url.Values{
-		"no decision":       {"ticket": {ticket}},
-		"another decision":  {"ticket": {ticket}, "decision": {"Approve"}},
-		"both decisions":    {"ticket": {ticket}, "decision": {"deny", "approve"}},
-		"two tickets":       {"ticket": {ticket, ticket}, "decision": {"approve"}},
-		"another access":    {"ticket": {ticket}, "decision": {"approve"}, "access": {"write"}},
-		"access twice":      {"ticket": {ticket}, "decision": {"approve"}, "access": {"all", "read"}},
-		"decision by query": {"ticket": {ticket}},
+		"no decision":      {"ticket": {ticket}},
+		"another decision": {"ticket": {ticket}, "decision": {"Approve"}},
+		"both decisions":   {"ticket": {ticket}, "decision": {"deny", "approve"}},
+		"two tickets":      {"ticket": {ticket, ticket}, "decision": {"approve"}},
+		"another access":   {"ticket": {ticket}, "decision": {"approve"}, "access": {"write"}},
+		"access twice":     {"ticket": {ticket}, "decision": {"approve"}, "access": {"all", "read"}},
 	} {
-		path := "/oauth/authorize"
-		if name == "decision by query" {
-			path += "?decision=approve"
-		}
-		browser.Post(path, form).As(name).Wants(http.StatusBadRequest)
+		browser.Post("/oauth/authorize", form).As(name).Wants(http.StatusBadRequest)
 	}
+	byQuery := browser.Post("/oauth/authorize?decision=approve", url.Values{"ticket": {ticket}})
+	byQuery.As("decision by query").Wants(http.StatusBadRequest)
 	browser.Post("/oauth/authorize", url.Values{"ticket": {strings.Repeat("a", 70<<10)}}).
 		Wants(http.StatusRequestEntityTooLarge)
 	site.Wait(consent.TicketLife + time.Second)
@@ -94,29 +91,19 @@ func TestApproval_LatePageLinksBackToRequest(t *testing.T) {
 	form := browser.Get(requestPath).Form("/oauth/authorize")
 	form.Set("decision", "approve")
 	const again = "/oauth/authorize?"
-	signedOut := site.Browser()
-	if answer := signedOut.Post("/oauth/authorize", form); !answer.HasText("You are signed out") ||
-		!signedOut.Get(answer.Link(again)).HasText("Sign in") {
-		t.Errorf("signed out: %s", answer.Text())
-	}
-	elsewhere := site.SignedIn(user)
-	if answer := elsewhere.Post("/oauth/authorize", form); !answer.HasText("another session") ||
-		!elsewhere.Get(answer.Link(again)).HasText(app.Name) {
-		t.Errorf("another session: %s", answer.Text())
-	}
+	signedOut, elsewhere := site.Browser(), site.SignedIn(user)
+	answer := signedOut.Post("/oauth/authorize", form).Says("You are signed out")
+	signedOut.Get(answer.Link(again)).Says("Sign in")
+	answer = elsewhere.Post("/oauth/authorize", form).Says("another session")
+	elsewhere.Get(answer.Link(again)).Says(app.Name)
 	site.Wait(consent.TicketLife + time.Second)
-	late := browser.Post("/oauth/authorize", form)
-	late.Says("has expired")
-	form = browser.Get(late.Link(again)).Form("/oauth/authorize")
-	form.Set("decision", "approve")
-	if answer := browser.Post("/oauth/authorize", form); answer.Status != http.StatusSeeOther ||
-		!strings.Contains(answer.Location(), "state=") {
-		t.Errorf("%d %s", answer.Status, answer.Location())
+	late := browser.Post("/oauth/authorize", form).Says("has expired")
+	if !callback(t, approve(browser.Get(late.Link(again)))).Has("state") {
+		t.Error("no state")
 	}
 	long := browser.Get(requestPath + strings.Repeat("&", 9_000)) // longer than what the ticket stores
+	approve(long).Wants(http.StatusSeeOther)
 	form = long.Form("/oauth/authorize")
-	form.Set("decision", "approve")
-	browser.Post("/oauth/authorize", form).Wants(http.StatusSeeOther)
 	stranger := site.SignedIn(site.Member(perm.ProgrammesRead))
 	if answer := stranger.Post("/oauth/authorize", url.Values{
 		"ticket":   {flip(form.Get("ticket"))},
@@ -175,9 +162,7 @@ func TestConsent_UnavailableDuringStoreOutage(t *testing.T) {
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
 	path := request(confidential(program))
 	page := browser.Arranged(func() *browsertest.Page { return browser.Get(path) })
-	if err := site.Redis.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	site.Must(site.Redis.Pause())
 	approve(page).As("without Redis").Wants(http.StatusServiceUnavailable).HasHeader("Retry-After")
 	site.Redis.Resume()
 	restore := site.CutPostgres()

@@ -1,6 +1,7 @@
 package authorize_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -27,36 +29,33 @@ func clientOf(t *testing.T, address, redirectURI string) client.Client {
 	return client.Client{ID: id, Redirects: []string{redirectURI}}
 }
 
-// answered reports whether the page says that the request was answered.
-func answered(page *browsertest.Page) bool {
-	return page.Status == http.StatusConflict && page.Location() == "" &&
-		page.HasText("You have already answered this request")
+// answered requires that the page says that the request was answered.
+func answered(page *browsertest.Page, name string) {
+	page.As(name).Wants(http.StatusConflict, "You have already answered this request").LeadsTo("")
 }
 
 func TestSameRequest_HasOneApproval(t *testing.T) {
 	site := shared(t)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser, path := site.SignedIn(site.Member(perm.ProgrammesRead)), request(confidential(app))
-	otherTab := browser.Get(path)
+	otherTab, page := browser.Get(path), browser.Get(path)
 	var codes []string
-	for range 3 { // the back button shows the page anew
-		codes = append(codes, callback(t, approve(browser.Get(path))).Get("code"))
+	for _, page := range []*browsertest.Page{page, page, browser.Get(path)} { // the back button shows the page anew
+		codes = append(codes, callback(t, approve(page)).Get("code"))
 	}
 	site.Rows(1, "grants", "")
 	site.Rows(1, "audit_events", "action = $1", audit.GrantConsented)
 	for i, code := range codes {
-		if _, err := redeem(site, app, code, ""); (err == nil) != (i == len(codes)-1) {
-			t.Errorf("code %d of %d: %v", i+1, len(codes), err)
+		_, err := redeem(site, app, code, "")
+		if _, refused := errors.AsType[*grant.Refusal](err); refused != (i < 2) || (err == nil) != (i == 2) {
+			t.Errorf("code %d: %v", i+1, err)
 		}
 	}
-	for name, page := range map[string]*browsertest.Page{
-		"the request again": browser.Get(path), "approved in another tab": approve(otherTab),
-		"denied in another tab": deny(otherTab),
-	} {
-		if !answered(page) {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-	}
+	answered(approve(page), "approved once more")
+	answered(deny(page), "denied on the same page")
+	answered(browser.Get(path), "the request again")
+	answered(approve(otherTab), "approved in another tab")
+	answered(deny(otherTab), "denied in another tab")
 	site.Rows(1, "grants", `state = 'active'`)
 }
 
@@ -143,11 +142,9 @@ func TestSameRequest_DiffersByClientRedirectStateChallengeAndSession(t *testing.
 // A person who goes back and chooses another workspace, or the other resource, changes the approval.
 func TestSameRequest_OneWorkspaceAndResource(t *testing.T) {
 	site := shared(t)
-	ada := site.Member(perm.ProgrammesRead)
-	first, second := site.Fixture.WorkspaceID, site.Fixture.Workspace("Harbour Advice")
-	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
+	ada, second := memberOfTwo(site)
+	first, browser := site.Fixture.WorkspaceID, site.SignedIn(ada)
 	address := site.Clients.Client("/oauth/client", nil, web)
-	browser := site.SignedIn(ada)
 	const mcp = browsertest.Issuer + "/mcp"
 	at := func(resource string) *browsertest.Page {
 		return browser.Get(request(requestOf(address, web), "resource", resource))
@@ -167,19 +164,14 @@ func TestSameRequest_OneWorkspaceAndResource(t *testing.T) {
 	if g := redeemedBy(t, site, address, codes[3], web, mcp); g.WorkspaceID != first || g.Resource != mcp {
 		t.Errorf("granted %s in %s", g.Resource, g.WorkspaceID)
 	}
-	for name, page := range map[string]*browsertest.Page{"again": at(mcp), "another workspace": approve(otherTab)} {
-		if !answered(page) {
-			t.Errorf("%s: %d %s", name, page.Status, page.Text())
-		}
-	}
+	answered(at(mcp), "again")
+	answered(approve(otherTab), "another workspace")
 	site.CountIs(1, `select count(*) from account.grants where state in ('active', 'pending') and user_id = $1`, ada.ID)
 }
 
 func TestSameRequest_DenialEndsCodeOfAnotherWorkspace(t *testing.T) {
 	site := shared(t)
-	ada := site.Member(perm.ProgrammesRead)
-	second := site.Fixture.Workspace("Harbour Advice")
-	site.Fixture.Join(second, ada.ID, perm.ProgrammesRead)
+	ada, second := memberOfTwo(site)
 	address := site.Clients.Client("/oauth/client", nil, web)
 	browser, path := site.SignedIn(ada), request(requestOf(address, web))
 	for name, refuse := range map[string]func() *browsertest.Page{
