@@ -30,16 +30,19 @@ func TestApps_ListsEveryGrantAndEndsOne(t *testing.T) {
 	browser.Post("/settings/apps/disconnect", form).Follow().Says("no longer connected")
 }
 
-func TestApps_ShowsReplayAsReason(t *testing.T) {
+func TestApps_ShowsReplayAndExpiryAsReasons(t *testing.T) {
 	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	g := site.Redeemed(app, ada.ID)
+	linked, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	g, over := site.Redeemed(app, ada.ID), site.Redeemed(linked, ada.ID)
 	site.Must(site.Grants.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()))
+	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, over.ID)
 	browser := site.SignedIn(ada)
 	const disconnected = "We disconnected Claude because an old access key of the application was used again. " +
 		"It may have been copied."
-	browser.Get("/settings/apps").Says(disconnected, "No connected apps")
+	browser.Get("/settings/apps").
+		Says(disconnected, "The access that you gave to Donor sync has expired.", "No connected apps")
 	const event = "Claude was disconnected because an old refresh token was used again. It may have been copied."
 	browser.Get("/settings/security").Says(event)
 }
@@ -63,16 +66,6 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	} {
 		browser.Get(path).As(path).Says(words, way)
 	}
-}
-
-func TestApps_ListsExpiredGrantAsEnded(t *testing.T) {
-	site := shared(t)
-	ada := site.Member(perm.ProgrammesRead)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	g := site.Redeemed(app, ada.ID)
-	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, g.ID)
-	const expired = "The access that you gave to Donor sync has expired."
-	site.SignedIn(ada).Get("/settings/apps").Says(expired, "No connected apps")
 }
 
 const connect = "/settings/connect"

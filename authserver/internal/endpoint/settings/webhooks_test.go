@@ -87,11 +87,11 @@ func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
 		t.Fatalf("%d %s", page.Status, page.Text())
 	}
 	id := uuid.MustParse(hookID(t, page))
-	var sealed webhook.Sealed
 	site.Rows(1, "webhooks", `id = $1 and user_id = $2 and enabled and url = $3
 		and types = '{programme.created,connection.ended}'`, id, ada.ID, address)
 	site.Rows(1, "audit_events", `action = $1 and subject = $2 and user_id = $3
 		and detail = '{"host": "hooks.example.invalid"}'`, audit.WebhookAdded, "webhook:"+id.String(), ada.ID)
+	var sealed webhook.Sealed
 	site.Fixture.Read("select secret, secret_key from account.webhooks where id = '"+id.String()+"'", &sealed.Secret,
 		&sealed.Key)
 	if opened, err := keys.Open(id, sealed); err != nil || opened.Reveal() != secret {
