@@ -1,12 +1,16 @@
 package api_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/app"
@@ -35,6 +39,37 @@ func (b *testEnv) linked(permissions ...perm.Permission) apitest.Connection {
 	b.t.Helper()
 	c, secret := b.Fixture.Confidential(permissions...)
 	return b.Linked(c, secret, b.manager)
+}
+
+// claimsOf returns the claims of an access token.
+func (b *testEnv) claimsOf(token credential.Secret) accesstoken.Claims {
+	b.t.Helper()
+	claims, err := b.Keyring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
+	b.Must(err)
+	return claims
+}
+
+// altered returns an access token with other claims, which the service has signed.
+func (b *testEnv) altered(claims accesstoken.Claims, alter func(*accesstoken.Claims)) credential.Secret {
+	b.t.Helper()
+	key, err := b.Keyring.Current(b.t.Context())
+	b.Must(err)
+	alter(&claims)
+	token, err := accesstoken.Sign(key, claims)
+	b.Must(err)
+	return token
+}
+
+// foreign returns an access token with these claims that another server has signed, with a key of this name.
+func (b *testEnv) foreign(claims accesstoken.Claims, keyID string) credential.Secret {
+	b.t.Helper()
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	b.Must(err)
+	key, err := accesstoken.NewSigningKey(jose.JSONWebKey{Key: raw, KeyID: keyID})
+	b.Must(err)
+	token, err := accesstoken.Sign(key, claims)
+	b.Must(err)
+	return token
 }
 
 // Parts of the message.
@@ -75,7 +110,7 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 		b.linked(perm.AccountAPIAccess)
 	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, revoked.Grant.ID)
 	b.Fixture.Exec(`update account.grants set ends_at = now() where id = $1`, ended.Grant.ID)
-	claims := b.Claims(held.Access)
+	claims := b.claimsOf(held.Access)
 	mcp := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
 	connected := b.Connected(mcp, b.manager)
 	_, code := b.Consent(mcp, b.manager)
@@ -98,11 +133,11 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 		"for MCP":          connected.Access,
 		"refresh token":    connected.Refresh,
 		"code":             code,
-		"another server's": b.Foreign(claims, "another"),
-		"of another key":   b.Foreign(claims, claims.KeyID),
-		"another user's":   b.Altered(claims, func(c *accesstoken.Claims) { c.Subject = uuid.New() }),
-		"another issuer's": b.Altered(claims, func(c *accesstoken.Claims) { c.Issuer = "https://example.org" }),
-		"another client's": b.Altered(claims, func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() }),
+		"another server's": b.foreign(claims, "another"),
+		"of another key":   b.foreign(claims, claims.KeyID),
+		"another user's":   b.altered(claims, func(c *accesstoken.Claims) { c.Subject = uuid.New() }),
+		"another issuer's": b.altered(claims, func(c *accesstoken.Claims) { c.Issuer = "https://example.org" }),
+		"another client's": b.altered(claims, func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() }),
 	} {
 		b.Wants(what, b.with(token), 403, "Forbidden")
 	}
@@ -114,7 +149,7 @@ func TestAuthorizer_InvalidBearerIs403(t *testing.T) {
 func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
 	b := inTurn(t)
 	held := b.linked(perm.AccountAPIAccess)
-	b.Wait(time.Until(b.Claims(held.Access).Expires) - time.Minute)
+	b.Wait(time.Until(b.claimsOf(held.Access).Expires) - time.Minute)
 	b.Wants("a minute before", b.with(held.Access), 200, "")
 	b.Wait(2 * time.Minute)
 	b.Wants("a minute after", b.with(held.Access), 403, "Forbidden")

@@ -4,6 +4,7 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -82,22 +83,17 @@ func Shared(t testing.TB) *Server { t.Helper(); return running(t).For(t) }
 // Envs returns two functions that run a test in parallel, with what of builds: on a workspace of the service that the
 // tests of this process share, and on one of a service of this test alone.
 func Envs[E any](of func(*testing.T, *Server) E) (func(*testing.T) E, func(*testing.T, ...Change) E) {
-	shared := func(t *testing.T) E {
-		t.Helper()
-		t.Parallel()
-		return of(t, Shared(t))
-	}
-	own := func(t *testing.T, changes ...Change) E {
-		t.Helper()
-		t.Parallel()
-		return of(t, Own(t, changes...))
-	}
-	return shared, own
+	return func(t *testing.T) E {
+			t.Parallel()
+			return of(t, Shared(t))
+		}, func(t *testing.T, changes ...Change) E {
+			t.Parallel()
+			return of(t, Own(t, changes...))
+		}
 }
 
-// InTurn returns a function that builds on a service which the tests of this process have one after another, before
-// those that run in parallel. A test may move its clock, cut its database, lock tables and stop Redis: what it left so
-// is undone at its end, except for the database.
+// InTurn returns a function that builds on a service which tests have one after another, before the parallel ones. They
+// may move its clock, cut its database, lock tables and stop Redis: after each, the clock and Redis are set right.
 func InTurn[E any](of func(*testing.T, *Server) E, changes ...Change) func(*testing.T) E {
 	build := testkit.Once(func(t testing.TB) *Server { return Own(t, append(changes, behindProxy)...) })
 	return func(t *testing.T) E {
@@ -105,18 +101,16 @@ func InTurn[E any](of func(*testing.T, *Server) E, changes ...Change) func(*test
 		all := build(t)
 		s := all.For(t)
 		s.Redis = all.Redis
-		t.Cleanup(s.undo)
+		t.Cleanup(func() {
+			s.shift.Store(0)
+			s.FailuresAt.Store(nil)
+			s.Redis.Resume()
+			ctx := context.WithoutCancel(t.Context())
+			if s.Parts.Redis.Ping(ctx).Err() != nil {
+				s.Must(s.Redis.Restart(ctx))
+			}
+		})
 		return of(t, s)
-	}
-}
-
-func (s *Server) undo() {
-	s.shift.Store(0)
-	s.FailuresAt.Store(nil)
-	s.Redis.Resume()
-	ctx := context.WithoutCancel(s.t.Context())
-	if s.Parts.Redis.Ping(ctx).Err() != nil {
-		s.Must(s.Redis.Restart(ctx))
 	}
 }
 
@@ -255,32 +249,20 @@ func (s *Server) Count(query string, args ...any) int {
 }
 
 // Uses counts the uses of credentials, by workspace.
-type Uses struct {
-	mu   sync.Mutex
-	seen map[uuid.UUID]int
+type Uses struct{ seen sync.Map }
+
+func (u *Uses) of(workspaceID uuid.UUID) *atomic.Int32 {
+	counted, _ := u.seen.LoadOrStore(workspaceID, new(atomic.Int32))
+	return counted.(*atomic.Int32)
 }
 
 // Record implements the interface of the endpoints.
-func (u *Uses) Record(of standing.Standing) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.seen == nil {
-		u.seen = map[uuid.UUID]int{}
-	}
-	u.seen[of.CredentialWorkspace]++
-}
+func (u *Uses) Record(of standing.Standing) { u.of(of.CredentialWorkspace).Add(1) }
 
 // Seen returns how many uses of a workspace's credentials were recorded.
-func (u *Uses) Seen(workspaceID uuid.UUID) int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.seen[workspaceID]
-}
+func (u *Uses) Seen(workspaceID uuid.UUID) int { return int(u.of(workspaceID).Load()) }
 
 // failuresNow is the clock of the failures' limiter.
 func (s *Server) failuresNow() time.Time {
-	if stopped := s.FailuresAt.Load(); stopped != nil {
-		return *stopped
-	}
-	return time.Now()
+	return *cmp.Or(s.FailuresAt.Load(), new(time.Now()))
 }

@@ -1,15 +1,13 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"errors"
 	"net/http"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -18,7 +16,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
-	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -33,8 +30,7 @@ type ClientWithSecret struct {
 // Service registers a client of kind service.
 func (s *Server) Service() ClientWithSecret {
 	s.t.Helper()
-	secret, err := credential.ClientSecret.New(rand.Reader)
-	s.Must(err)
+	secret, _ := credential.ClientSecret.New(rand.Reader) // never fails (crypto/rand)
 	c := ClientWithSecret{client.Client{ID: uuid.New(), Kind: client.Service}, secret}
 	s.Fixture.Exec(`insert into account.oauth_clients
 		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
@@ -44,8 +40,12 @@ func (s *Server) Service() ClientWithSecret {
 	return c
 }
 
-// Verifier is the verifier of Consent's challenge.
-const Verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+// What tests send, which no log may contain.
+const (
+	Verifier       = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk" // of Consent's challenge
+	IdempotencyKey = "an-unguessable-key"
+	WrongSecret    = "alm_cs_wrong"
+)
 
 // Consent stores the grant of a user's consent and returns it with its code.
 func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
@@ -61,13 +61,10 @@ func (s *Server) ConsentTo(c client.Client, user uuid.UUID, terms grant.CodeTerm
 		Kind:        c.Kind,
 		ClientID:    c.ID,
 		UserID:      user,
-		WorkspaceID: c.WorkspaceID,
+		WorkspaceID: cmp.Or(c.WorkspaceID, s.Fixture.WorkspaceID), // for a client of no workspace
 		Permissions: c.Required,
 		Resource:    terms.Resource,
 		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
-	}
-	if g.WorkspaceID == uuid.Nil { // a client of no workspace
-		g.WorkspaceID = s.Fixture.WorkspaceID
 	}
 	for end := time.Now().Add(await.Long); ; {
 		code, err := s.Grants.Open(s.t.Context(), g, terms)
@@ -185,37 +182,6 @@ func (s *Server) held(g grant.Grant, answer Answer) Connection {
 	}
 	access, refresh := answer.Text("access_token"), answer.Text("refresh_token")
 	return Connection{g, credential.Secret(access), credential.Secret(refresh)}
-}
-
-// Claims returns the claims of an access token.
-func (s *Server) Claims(token credential.Secret) accesstoken.Claims {
-	s.t.Helper()
-	claims, err := s.Keyring.Public().Verify(token.Reveal(), Issuer, time.Now())
-	s.Must(err)
-	return claims
-}
-
-// Altered returns an access token with other claims, which the service has signed.
-func (s *Server) Altered(claims accesstoken.Claims, alter func(*accesstoken.Claims)) credential.Secret {
-	s.t.Helper()
-	key, err := s.Keyring.Current(s.t.Context())
-	s.Must(err)
-	alter(&claims)
-	token, err := accesstoken.Sign(key, claims)
-	s.Must(err)
-	return token
-}
-
-// Foreign returns an access token with these claims that another server has signed, with a key of this name.
-func (s *Server) Foreign(claims accesstoken.Claims, keyID string) credential.Secret {
-	s.t.Helper()
-	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	s.Must(err)
-	key, err := accesstoken.NewSigningKey(jose.JSONWebKey{Key: raw, KeyID: keyID, Algorithm: "ES256", Use: "sig"})
-	s.Must(err)
-	token, err := accesstoken.Sign(key, claims)
-	s.Must(err)
-	return token
 }
 
 // Stored returns the grant in Postgres.

@@ -75,22 +75,6 @@ func TestDecode_RefusesEncodedBody(t *testing.T) {
 	}
 }
 
-func TestDecode_IgnoresQuery(t *testing.T) {
-	t.Parallel()
-	p, err := decodeBody(asForm, "code=b")
-	if err != nil || p.Values["client_id"] != "" {
-		t.Errorf("%v %v", p.Values, err)
-	}
-}
-
-func TestDecode_LongBodyIs413(t *testing.T) {
-	t.Parallel()
-	if _, err := decodeBody(asForm, "a="+strings.Repeat("x", maxBody)); err == nil ||
-		!strings.Contains(err.Error(), "64 KiB") {
-		t.Error(err)
-	}
-}
-
 // numbersAsText returns a decoder that does not parse numbers: a number too large for any Go type is still valid JSON.
 func numbersAsText(body string) *json.Decoder {
 	d := json.NewDecoder(strings.NewReader(body))

@@ -38,7 +38,7 @@ func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
 
 	g, code = b.Consent(b.linked, b.user)
 	b.given("first in JSON", b.linkCode(code))
-	b.Wants("with a wrong secret", b.linkCode(code, "client_secret", "alm_cs_wrong"), 400, "invalid_client")
+	b.Wants("with a wrong secret", b.linkCode(code, "client_secret", apitest.WrongSecret), 400, "invalid_client")
 	b.wantActive("after a wrong secret", g)
 	b.Wants("second in JSON", b.linkCode(code), 400, "invalid_grant")
 	b.wantRevoked("second in JSON", g, grant.CodeReused)
@@ -315,7 +315,7 @@ func TestToken_IsNotUsedUpWithoutSigningKey(t *testing.T) {
 	}
 }
 
-const someKey = "an-unguessable-key"
+const someKey = apitest.IdempotencyKey
 
 func tokenIn(answer apitest.Answer) credential.Secret {
 	return credential.Secret(answer.Text("refresh_token"))

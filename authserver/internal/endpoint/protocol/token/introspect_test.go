@@ -36,7 +36,7 @@ func TestIntrospect_DescribesAccessTokensOfBothResources(t *testing.T) {
 		{"connector", apitest.REST, b.app, b.connected().Access, both},
 		{"connector of MCP", apitest.MCP, mcp, assistant.Access, read},
 	} {
-		claims, answer := b.Claims(c.token), b.introspect(c.token)
+		claims, answer := b.claimsOf(c.token), b.introspect(c.token)
 		b.WantsAll(c.what, answer, 200, map[string]any{
 			"active":      true,
 			"scope":       c.scope,
@@ -186,7 +186,7 @@ func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 	b := inTurn(t)
 	held := b.connected()
-	b.Wait(time.Until(b.Claims(held.Access).Expires) - time.Minute)
+	b.Wait(time.Until(b.claimsOf(held.Access).Expires) - time.Minute)
 	b.active("a minute before", held.Access)
 	b.Wait(61 * time.Second) // within the leeway that other verifiers have
 	b.inactive("a second after", held.Access)
@@ -195,19 +195,19 @@ func TestIntrospect_ExpiredAccessTokenIsInactive(t *testing.T) {
 func TestIntrospect_OtherTextIsInactive(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.connected()
-	claims := b.Claims(held.Access)
+	claims := b.claimsOf(held.Access)
 	_, code := b.Consent(b.app, b.user)
 	access, personal := held.Access, b.Fixture.Token(b.user, perm.ProgrammesRead)
 	for what, text := range map[string]credential.Secret{
 		"refresh token":          held.Refresh,
 		"authorization code":     code,
 		"client secret":          b.service.Secret,
-		"another server's token": b.Foreign(claims, "another"),
-		"a token of another key": b.Foreign(claims, claims.KeyID),
-		"another user":           b.Altered(claims, func(c *accesstoken.Claims) { c.Subject = uuid.New() }),
-		"another client":         b.Altered(claims, func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() }),
-		"another resource":       b.Altered(claims, func(c *accesstoken.Claims) { c.Audience = apitest.MCP }),
-		"another tenant":         b.Altered(claims, func(c *accesstoken.Claims) { c.WorkspaceID = uuid.New() }),
+		"another server's token": b.foreign(claims, "another"),
+		"a token of another key": b.foreign(claims, claims.KeyID),
+		"another user":           b.altered(claims, func(c *accesstoken.Claims) { c.Subject = uuid.New() }),
+		"another client":         b.altered(claims, func(c *accesstoken.Claims) { c.ClientID = uuid.NewString() }),
+		"another resource":       b.altered(claims, func(c *accesstoken.Claims) { c.Audience = apitest.MCP }),
+		"another tenant":         b.altered(claims, func(c *accesstoken.Claims) { c.WorkspaceID = uuid.New() }),
 		"cut":                    access[:len(access)-1],
 		"longer":                 access + "A",
 		"a space":                " " + personal,

@@ -163,10 +163,11 @@ func (b *testEnv) endMembership() {
 	b.Fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
 }
 
-// disconnect revokes a grant as its user does.
+// disconnect revokes a grant as its user does, before the requests that follow: one that it overtook would get tokens,
+// which do not work.
 func (b *testEnv) disconnect(g grant.Grant) {
 	b.t.Helper()
-	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now(),
+	b.Fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() - interval '1 minute',
 		revoke_reason = 'disconnected_by_user' where id = $1`, g.ID)
 }
 
@@ -191,7 +192,36 @@ func (b *testEnv) wantActive(what string, g grant.Grant) {
 
 func (b *testEnv) claims(answer apitest.Answer) accesstoken.Claims {
 	b.t.Helper()
-	return b.Claims(credential.Secret(answer.Text("access_token")))
+	return b.claimsOf(credential.Secret(answer.Text("access_token")))
+}
+
+// claimsOf returns the claims of an access token.
+func (b *testEnv) claimsOf(token credential.Secret) accesstoken.Claims {
+	b.t.Helper()
+	claims, err := b.Keyring.Public().Verify(token.Reveal(), apitest.Issuer, time.Now())
+	b.Must(err)
+	return claims
+}
+
+// altered returns an access token with other claims, which the service has signed.
+func (b *testEnv) altered(claims accesstoken.Claims, alter func(*accesstoken.Claims)) credential.Secret {
+	b.t.Helper()
+	key, err := b.Keyring.Current(b.t.Context())
+	b.Must(err)
+	alter(&claims)
+	token, err := accesstoken.Sign(key, claims)
+	b.Must(err)
+	return token
+}
+
+// foreign returns an access token with these claims that another server has signed, with a key of this name.
+func (b *testEnv) foreign(claims accesstoken.Claims, keyID string) credential.Secret {
+	b.t.Helper()
+	key, err := accesstoken.NewSigningKey(newKey(b.t, keyID))
+	b.Must(err)
+	token, err := accesstoken.Sign(key, claims)
+	b.Must(err)
+	return token
 }
 
 // introspect sends a token as the service.

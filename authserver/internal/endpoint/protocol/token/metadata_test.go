@@ -88,27 +88,6 @@ func TestMetadata_DescribesServer(t *testing.T) {
 	}
 }
 
-// A client that follows the metadata finds a handler at every endpoint.
-func TestMetadata_EveryEndpointExists(t *testing.T) {
-	t.Parallel()
-	s := apitest.Shared(t)
-	metadata := s.Send("GET", paths[0], "").Object()
-	for name, method := range map[string]string{
-		"token_endpoint":         "POST",
-		"revocation_endpoint":    "POST",
-		"introspection_endpoint": "POST",
-		"jwks_uri":               "GET",
-		"authorization_endpoint": "GET",
-	} {
-		url, _ := metadata[name].(string)
-		path := strings.TrimPrefix(strings.TrimPrefix(url, apitest.Issuer), apitest.AppURL)
-		if answer := s.Send(method, path, ""); path == url || answer.Status == 404 || answer.Status == 405 ||
-			answer.Status >= 500 {
-			t.Errorf("%s: %s %s is %d", name, method, path, answer.Status)
-		}
-	}
-}
-
 func TestKeySet_HoldsOnlyPublicKeys(t *testing.T) {
 	t.Parallel()
 	s := apitest.Shared(t)

@@ -144,23 +144,6 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 	}
 }
 
-// A public client of the library uses PKCE and the resource parameter.
-func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
-	b := newTestEnv(t)
-	config := oauth2.Config{
-		ClientID:    b.name,
-		RedirectURL: fixture.Callback,
-		Endpoint:    oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: oauth2.AuthStyleInParams},
-	}
-	_, code := b.Consent(b.app, b.user)
-	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(apitest.Verifier),
-		oauth2.SetAuthURLParam("resource", apitest.REST))
-	b.Must(err)
-	if !token.Valid() || token.RefreshToken == "" {
-		t.Errorf("type %s, expiry %v", token.Type(), token.Expiry)
-	}
-}
-
 // Contract, section 3: scope narrows the access token, and the refresh token keeps what the grant has.
 func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
 	b := newCounted(t)
@@ -319,7 +302,7 @@ func TestIntrospect_IsOneRoundTrip(t *testing.T) {
 		{"a secret in the form", 1, send(nil, "client_id", id, "client_secret", secret.Reveal())},
 		{"an unknown service", 1, send(apitest.Basic(uuid.NewString(), secret))},
 		{"a service without a name", 0, send(apitest.Basic("service", secret))},
-		{"a secret that is none", 0, send(apitest.Basic(id, "alm_cs_wrong"))},
+		{"a secret that is none", 0, send(apitest.Basic(id, apitest.WrongSecret))},
 	} {
 		b.costs(c.what, trips{Postgres: c.postgres}, c.send)
 	}
