@@ -13,41 +13,22 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // An earlier release records uses without the workspaces of the tokens.
 func TestTokenUses_PreviousReleaseRecordsOnNewSchema(t *testing.T) {
-	t.Parallel()
-	database := testkit.NewDatabase(t)
-	owner := connect(t, database.Owner)
+	l := newStoreTest(t)
 	const tokens = 3
-	_, err := owner.Exec(t.Context(), `
-		with o as (insert into account.organisations (id, name) values (gen_random_uuid(), 'x') returning id),
-			w as (insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, 'x' from o
-				returning id),
-			u as (insert into account.users (id, email, name) values (gen_random_uuid(), 'x@y.z', 'x') returning id)
-		insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
-		select gen_random_uuid(), sha256(n::text::bytea), u.id, w.id, 'x', '{}', now() + interval '1 day'
-		from w, u, generate_series(1, $1::integer) n`, tokens)
-	must(t, err)
-	recorded := func(what string, want int) {
-		t.Helper()
-		var same int
-		err := owner.QueryRow(t.Context(), `select count(*) from account.personal_access_tokens p
-			join account.token_uses u
-				on u.tenant_id = p.tenant_id and u.token_id = p.id and u.used_at = p.last_used_at`).
-			Scan(&same)
-		if err != nil || same != want {
-			t.Errorf("%s: %d uses, want %d: %v", what, same, want, err)
-		}
+	for range tokens {
+		l.fixture.Token(l.grant.UserID, perm.ProgrammesRead)
 	}
-	recorded("before the first use", 0)
-	service := connect(t, database.Authserver)
-	var ids []uuid.UUID
-	must(t, owner.QueryRow(t.Context(), `select array_agg(id) from account.personal_access_tokens`).Scan(&ids))
-	must(t, errOf(service.Exec(t.Context(), `select account.note_use($1, '{}', '{}')`, ids)))
-	recorded("after uses at the previous release", tokens)
+	const recorded = `select count(*) from account.personal_access_tokens p join account.token_uses u
+		on u.tenant_id = p.tenant_id and u.token_id = p.id and u.used_at = p.last_used_at where p.tenant_id = $1`
+	l.wantCount(0, "uses before the first", recorded, l.fixture.WorkspaceID)
+	ids := l.texts(`select id::text from account.personal_access_tokens where tenant_id = $1`, l.fixture.WorkspaceID)
+	service := connect(t, l.fixture.Database.Authserver)
+	must(t, errOf(service.Exec(t.Context(), `select account.note_use($1::uuid[], '{}', '{}')`, ids)))
+	l.wantCount(tokens, "uses at the previous release", recorded, l.fixture.WorkspaceID)
 }
 
 // The last use of a token in its workspace is recorded at most once an hour, and is deleted with the token.

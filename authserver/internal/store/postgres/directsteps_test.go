@@ -156,11 +156,7 @@ func TestDirectSteps_AreBatched(t *testing.T) {
 	taken, err := l.TakeDirectly(t.Context(), steps, l.grant.CodeBinding, l.grant.ClientID, l.grant.Resource)
 	must(t, err)
 	for i, g := range taken {
-		if i == 1 {
-			if g != nil {
-				t.Errorf("%+v", g)
-			}
-		} else if g == nil || g.ID != grants[i].ID {
+		if (g == nil) != (i == 1) || g != nil && g.ID != grants[i].ID {
 			t.Errorf("%d: %+v", i, g)
 		}
 	}

@@ -35,6 +35,13 @@ func (l *storeTest) wantStored(state grant.State, generation uint32, hash []byte
 	return g
 }
 
+// refresh returns the step to generation 2, whose token replaces the former one.
+func (l *storeTest) refresh(nonce string, token, former []byte) grant.Step {
+	step := l.step(nonce, 2, token)
+	step.Former = former
+	return step
+}
+
 func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	l := newStoreTest(t).pending()
 	ctx := t.Context()
@@ -48,11 +55,7 @@ func TestG10_GivenUpStepIsRevertedOrRefused(t *testing.T) {
 	wants(l, grant.Refused)(l.Activate(ctx, exchange("taken", 11), binding))
 	wants(l, grant.Updated)(l.Activate(ctx, exchange("retry", 12), binding))
 
-	refresh := func(nonce string, b byte) grant.Step {
-		step := l.step(nonce, 2, hash(b))
-		step.Former = hash(12)
-		return step
-	}
+	refresh := func(nonce string, b byte) grant.Step { return l.refresh(nonce, hash(b), hash(12)) }
 	l.cancel(refresh("not taken 2", 20))
 	wants(l, grant.Refused)(l.Advance(ctx, refresh("not taken 2", 20)))
 	wants(l, grant.Updated)(l.Advance(ctx, refresh("taken 2", 21)))
@@ -83,8 +86,7 @@ func TestG10_GivenUpNoncesAreBounded(t *testing.T) {
 	if g := l.wantStored(grant.Active, 1, hash(11)); g.GivenUp != nil {
 		t.Errorf("%q", g.GivenUp)
 	}
-	step := l.step("", 2, hash(20))
-	step.Former = hash(11)
+	step := l.refresh("", hash(20), hash(11))
 	for i := range 10 {
 		step.Nonce = fmt.Sprint(i)
 		l.cancel(step)
@@ -117,11 +119,7 @@ func TestG10_RepeatedStepIsRevertedByItsLastTry(t *testing.T) {
 	l.wantStored(grant.Pending, 0, nil)
 	wants(l, grant.Updated)(l.Activate(ctx, exchange("c"), binding))
 
-	refresh := func(nonce string) grant.Step {
-		step := l.step(nonce, 2, hash(12))
-		step.Former = hash(11)
-		return step
-	}
+	refresh := func(nonce string) grant.Step { return l.refresh(nonce, hash(12), hash(11)) }
 	for _, nonce := range []string{"d", "e"} {
 		wants(l, grant.Updated)(l.Advance(ctx, refresh(nonce)))
 	}
