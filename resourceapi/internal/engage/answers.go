@@ -253,9 +253,8 @@ func (f Field) normalized(text string) string {
 	switch f.Type {
 	case Email:
 		text = spelling.Pasted(text)
-		other := func(r rune) bool { return r > unicode.MaxASCII }
 		email, ok := spelling.Email(text)
-		if ok && (strings.ToLower(text) != email || strings.ContainsFunc(text, other)) {
+		if ok && (strings.ToLower(text) != email || utf8.RuneCountInString(text) != len(text)) {
 			return email
 		}
 		return text

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -33,10 +34,17 @@ func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
 	}
 }
 
-func TestRead_RefusesFileWithoutAText(t *testing.T) {
+func TestReadLanguage_RefusesFileWithoutAText(t *testing.T) {
 	content, err := languageFiles.ReadFile("languages/cy.json")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !KnownLanguage("cy") || KnownLanguage("xx") {
+		t.Error("a language is not known by the name of its file")
+	}
+	rtl := strings.Replace(string(content), `"ltr"`, `"rtl"`, 1)
+	if language, err := ReadLanguage("ar", []byte(rtl)); err != nil || language.Direction != "rtl" {
+		t.Errorf("a language that is written from right to left: %v", err)
 	}
 	for replaced, by := range map[string]string{
 		`"email": "[^"]*"`:         `"email": ""`,
