@@ -34,3 +34,18 @@ func FuzzWorkspace(f *testing.F) {
 		}
 	})
 }
+
+// Step 2: the workspace is named once.
+func TestReadWorkspace_SaysWhatIsWrongWithHeader(t *testing.T) {
+	id := uuid.NewString()
+	for want, values := range map[string][]string{
+		"X-Tenant-Id is missing: the tenant header is required":             nil,
+		"X-Tenant-Id must be a UUID: the tenant header is required":         {"main"},
+		"X-Tenant-Id was sent more than once: the tenant header is require": {id, id},
+	} {
+		_, err := readWorkspace(http.Header{"X-Tenant-Id": values})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", values, err, want)
+		}
+	}
+}

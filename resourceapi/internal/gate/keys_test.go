@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,10 +10,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -136,7 +139,11 @@ func TestVerify_UsesCachedKeysForOneDay(t *testing.T) {
 			t.Errorf("within a day: %v", err)
 		}
 	}
-	a.later(time.Hour + time.Second)
+	a.later(time.Hour)
+	if err := verify(t, keys, token); err != nil {
+		t.Errorf("at the end of the day: %v", err)
+	}
+	a.later(time.Second)
 	for _, one := range []string{token, fresh} {
 		if err := verify(t, keys, one); !unavailable(err) {
 			t.Errorf("after a day: %v", err)
@@ -220,6 +227,58 @@ func TestVerify_CachedTokenStillExpires(t *testing.T) {
 	}
 }
 
+// padded returns a document of that length.
+func padded(document string, length int) string {
+	return document + strings.Repeat(" ", length-len(document))
+}
+
+// Keys of other kinds, which a later release may publish, do not hide those that sign access tokens.
+func TestFetch_TakesUsableKeysOfLongestDocument(t *testing.T) {
+	a, keys := newScene(t)
+	key, second, encryption := newKey(t, "1"), newKey(t, "2"), newKey(t, "enc")
+	published := []signingKey{encryption.public(), key.public(), second.public()}
+	published[0].Use, published[1].Use = "enc", "sig"
+	a.answer(200, padded(jwks(t, published...), maxJWKSLength))
+	for _, one := range []signingKey{key, second} {
+		if err := verify(t, keys, a.token(one)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := verify(t, keys, a.token(encryption)); !errors.Is(err, accesstoken.ErrUnknownKey) {
+		t.Errorf("a key for encryption: %v", err)
+	}
+}
+
+// The keys are fetched every 5 minutes, and before the first success after 1, 2, 4, 8 and 16 seconds, then every 30.
+func TestRun_FetchesOftenUntilThereAreKeys(t *testing.T) {
+	key := newKey(t, "1")
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var fetched []int // seconds
+		keys := NewKeys("http://authserver/jwks", issuer, slog.New(slog.DiscardHandler), time.Now)
+		keys.client.Transport = transport(func() *http.Response {
+			fetched = append(fetched, int(time.Since(began)/time.Second))
+			w := httptest.NewRecorder()
+			if len(fetched) != 8 {
+				w.WriteHeader(http.StatusBadGateway)
+			}
+			_, _ = w.WriteString(jwks(t, key.public()))
+			return w.Result()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 802*time.Second)
+		defer cancel()
+		keys.Run(ctx)
+		if want := []int{0, 1, 3, 7, 15, 31, 61, 91, 391, 691}; !slices.Equal(fetched, want) {
+			t.Errorf("%v, want %v", fetched, want)
+		}
+	})
+}
+
+// A transport answers requests without a network, so that a test can have its own clock.
+type transport func() *http.Response
+
+func (f transport) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
+
 func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 	a, keys := newScene(t)
 	key := newKey(t, "1")
@@ -243,7 +302,7 @@ func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 		"empty":          "",
 		"no JSON":        "<html>",
 		"no keys":        `{"keys":[]}`,
-		"too long":       `{"keys":[]}` + strings.Repeat(" ", maxJWKSLength),
+		"too long":       padded(jwks(t, key.public()), maxJWKSLength+1),
 		"RSA":            jwks(t, named(rsaKey.Public(), "1")),
 		"P-384":          jwks(t, named(p384.Public(), "1")),
 		"symmetric":      jwks(t, named([]byte("0123456789abcdef"), "1")),
