@@ -30,17 +30,19 @@ func readOne(t *testing.T, field Field, raw string) (stored any, refusal string)
 	return answers["field"], problems["field"]
 }
 
-// Each row is an answer to a field of the type, what is stored of it, and else why it is refused.
-func TestRead_StoresOrRefusesAnswerByTypeOfField(t *testing.T) {
+// An answerCase is an answer to a field of a type, what is stored of it, and else why it is refused.
+type answerCase struct {
+	kind    Type
+	raw     string
+	stored  any
+	refusal string
+}
+
+func answersByType() []answerCase {
 	number := func(text string) any { return json.Number(text) }
 	times := strings.Repeat
 	longest := times("a", 254-len("@a.example")) + "@a.example"
-	for _, c := range []struct {
-		kind    Type
-		raw     string
-		stored  any
-		refusal string
-	}{
+	return []answerCase{
 		{Text, `"  Ada "`, "Ada", ""},
 		{Text, `"` + times("é", 200) + `"`, times("é", 200), ""},
 		{Text, `"` + times("é", 201) + `"`, nil, "at most 200"},
@@ -89,7 +91,11 @@ func TestRead_StoresOrRefusesAnswerByTypeOfField(t *testing.T) {
 		{Consent, `true`, true, ""},
 		{Consent, `false`, false, ""},
 		{Consent, `"true"`, nil, "Must be true or false."},
-	} {
+	}
+}
+
+func TestRead_StoresOrRefusesAnswerByTypeOfField(t *testing.T) {
+	for _, c := range answersByType() {
 		field := Field{Type: c.kind}
 		if field.HasOptions() {
 			field.Options = []string{"one", "two"}
