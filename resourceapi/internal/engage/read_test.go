@@ -72,6 +72,8 @@ func answersByType() []answerCase {
 		{Number, `-1.50`, number("-1.50"), ""},
 		{Number, `0e400`, number("0e400"), ""},
 		{Number, `0e401`, nil, "number"},
+		{Number, `0E99999999999999999999`, nil, "number"},
+		{Number, `1e-999999999999`, nil, "number"},
 		{Number, `1e-400`, number("1e-400"), ""},
 		{Number, `1e-401`, nil, "number"},
 		{Number, times("1", 40), number(times("1", 40)), ""},
