@@ -265,7 +265,7 @@ func TestWrites_LookUpKeyBeforeInvalidRequestIsRefused(t *testing.T) {
 func TestMe_DescribesCredentialAndWhereItWorks(t *testing.T) {
 	s := newSite(t)
 	get := s.api.Me()["/v1/me"]["GET"]
-	soon := time.Now().Add(time.Minute).Truncate(time.Second)
+	soon := time.Now().Add(10 * time.Minute).Truncate(time.Second)
 	token := s.grant(standing.Connector, perm.API, func(c *accesstoken.Claims) {
 		c.Expires = soon
 	}, perm.ProgrammesRead)
