@@ -217,7 +217,7 @@ func (s *service) processed(of sentSubmission) {
 	}
 }
 
-// answered sends the answers with a new token, and returns the accepted submission.
+// sends sends the answers with a new token, and returns the accepted submission.
 func (s *service) sends(f formRecord, answers map[string]any) sentSubmission {
 	s.t.Helper()
 	return s.acceptedAs(s.submit(f, nil, submissionOf(s.submissionToken(f), answers)))
@@ -307,7 +307,7 @@ func TestPublicForm_AcceptsPastedText(t *testing.T) {
 	}
 }
 
-// sent submits the form with an address, and processes it if it is to be linked to a supporter.
+// sentBy submits the form with an address, and processes it if it is to be linked to a supporter.
 func (s *service) sentBy(f formRecord, email string, processed bool) {
 	s.t.Helper()
 	sent := s.sends(f, goodAnswersWith("email", email))

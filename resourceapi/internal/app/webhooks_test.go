@@ -26,14 +26,6 @@ type webhookRecord struct {
 	Secret         string
 }
 
-type webhookPage struct {
-	Data []webhookRecord
-	Meta struct {
-		Count      int
-		NextCursor string
-	}
-}
-
 // developer creates a workspace with a member who holds all permissions.
 func (s *service) developer() (uuid.UUID, header) {
 	s.t.Helper()

@@ -294,10 +294,6 @@ func TestProgrammes_ReadAndWriteRequireTheirPermissions(t *testing.T) {
 	s.wantsRows(0, "resource.imports", "")
 }
 
-func (s *service) programmes() int {
-	return s.rows("resource.programmes", "")
-}
-
 // replayed reports whether the answer is marked as given again.
 func (a answer) replayed() bool { return a.Header.Get("Idempotency-Replayed") == "true" }
 
