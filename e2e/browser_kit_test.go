@@ -224,8 +224,8 @@ func (b Browser) Show(screen harness.Screen, colours string) {
 //go:embed axe/axe.min.js
 var axeScript string
 
-// newScript finds what no inspected page had: a template, a kind of visible element with its parent, or, in this view, a
-// style of text. Contrast depends on the styles of an element and of its ancestors, so the first visible element with
+// newScript finds what no inspected page had: a template, a kind of visible element with its parent, or, in this view,
+// a style of text. Contrast depends on the styles of an element and of its ancestors, so the first visible element with
 // text of each such style is marked for the check. It ends transitions, because they change colours.
 const newScript = `((seen, view) => {
 	for (const a of document.getAnimations()) a.finish();

@@ -44,7 +44,7 @@ func TestActions_AreNamedOnlyInTheTable(t *testing.T) {
 			}
 		}
 	})
-	if files < 300 {
+	if files < 200 {
 		t.Errorf("only %d files were read", files)
 	}
 }

@@ -314,7 +314,7 @@ func TestM4_InvitationIsAnsweredOnceByItsAddress(t *testing.T) {
 	var event string
 	w.Read(`select string_agg(action || ' ' || (detail->>'invitation' = '`+offer.ID.String()+`'), ', ' order by action)
 		from account.audit_events where user_id = '`+joined.String()+`'`, &event)
-	if event != "member.added true, user.added true" {
+	if event != string(audit.MemberAdded)+" true, "+string(audit.UserAdded)+" true" {
 		t.Errorf("events of a new user: %s", event)
 	}
 	offer, link = invite("third-" + address)
