@@ -85,6 +85,10 @@ func TestChromium_OfferedPasskeySignsInByAutofill(t *testing.T) {
 	c.press("a", "Add a passkey")
 	c.press("button", "Add passkey")
 	c.sees("div", "The passkey Chrome on Linux was added.") // the suggested name
+	c.open(passwordPage)
+	c.press("summary", "Remove the password")
+	c.press("button", "Remove my password")
+	c.sees("div", "Your password was removed.")
 	c.signOut()
 	c.fill("email", "a")
 	c.sees("dd", ada.Email)
