@@ -144,6 +144,25 @@ func TestGoLibrary_ExchangesCode(t *testing.T) {
 	}
 }
 
+// A public client of the Go library sends a verifier and the resource.
+func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
+	b := newTestEnv(t)
+	config := oauth2.Config{
+		ClientID:    b.name,
+		RedirectURL: fixture.Callback,
+		Endpoint:    oauth2.Endpoint{TokenURL: b.URL + path, AuthStyle: oauth2.AuthStyleInParams},
+	}
+	_, code := b.Consent(b.app, b.user)
+	token, err := config.Exchange(t.Context(), code.Reveal(), oauth2.VerifierOption(apitest.Verifier),
+		oauth2.SetAuthURLParam("resource", apitest.REST))
+	b.Must(err)
+	if !token.Valid() || token.Type() != "Bearer" || token.RefreshToken == "" {
+		t.Errorf("type %s, expiry %v", token.Type(), token.Expiry)
+	}
+	b.Equal("its resource", b.claimsOf(credential.Secret(token.AccessToken)).Audience, apitest.REST)
+	b.active("its access token", credential.Secret(token.AccessToken))
+}
+
 // Contract, section 3: scope narrows the access token, and the refresh token keeps what the grant has.
 func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
 	b := newCounted(t)
