@@ -128,6 +128,13 @@ func inCallback(old, to string) breakage {
 	}))
 }
 
+// afterCallback adds parameters at the end of the callback's address.
+func afterCallback(more string) breakage {
+	return at("/oauth/authorize", when(posted, func(_ *sound, _ request, a answer) {
+		a.Header().Set("Location", a.Header().Get("Location")+more)
+	}))
+}
+
 // The faults of the requests that an exchange, a refresh, a call with a token or with another one, and a consent are.
 func exchange(broken breakage) breakage   { return at("/oauth/token", when(real, broken)) }
 func refreshed(broken breakage) breakage  { return at("/oauth/token", when(fresh, broken)) }

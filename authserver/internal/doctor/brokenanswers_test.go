@@ -151,6 +151,7 @@ func consentSymptoms() []symptom {
 		of("iss_differs", inCallback("iss=http", "iss=https")),
 		of("iss_not_advertised", everywhere(set("authorization_response_iss_parameter_supported", nil))),
 		of("callback_twice", inCallback("?", "?state=again&")),
+		of("callback_twice", afterCallback("&state=again")),
 		of("callback_error", inCallback("code=", "error=access_denied&was=")),
 		of("callback_without_code", inCallback("code=", "was=")),
 		of("exchange_refused", exchange(refuses(400, "invalid_grant"))),
