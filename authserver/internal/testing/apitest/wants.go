@@ -16,12 +16,16 @@ import (
 )
 
 // Wants requires a status and, of an error, its code: in the shape of its path (contract, section 5), with a message,
-// and not to be cached. An error of the gateway has its message in place of a code. A 503 says when to come back.
+// and not to be cached. An error of the gateway has its message in place of a code. One without a code is empty or a
+// page. A 503 says when to come back.
 func (s *Server) Wants(what string, a Answer, status int, code string) {
 	s.t.Helper()
 	if got := s.codeOf(a); a.Status != status || got != code {
 		s.t.Errorf("%s: %d %q, want %d %q\n%s", what, a.Status, got, status, code, s.Explain(a))
 		return
+	}
+	if status >= http.StatusBadRequest && code == "" && a.Body != "" && !a.IsPage() {
+		s.t.Errorf("%s: neither empty nor a page\n%s", what, s.Explain(a))
 	}
 	if code != "" && a.Header.Get("Cache-Control") != "no-store" {
 		s.t.Errorf("%s: Cache-Control is %q\n%s", what, a.Header.Get("Cache-Control"), s.Explain(a))
