@@ -196,7 +196,7 @@ func (l *Log) Take() string {
 
 func (d Database) administrator(t testing.TB) *pgx.Conn {
 	t.Helper()
-	admin, err := pgx.Connect(t.Context(), d.Superuser)
+	admin, err := pgx.Connect(context.WithoutCancel(t.Context()), d.Superuser)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,12 +208,12 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 	t.Helper()
 	allow := func(allowed string) {
 		t.Helper()
-		admin := d.administrator(t)
-		defer func() { _ = admin.Close(t.Context()) }()
+		admin, ctx := d.administrator(t), context.WithoutCancel(t.Context()) // a cleanup may restore
+		defer func() { _ = admin.Close(ctx) }()
 		name := pgx.Identifier{admin.Config().Database}.Sanitize()
-		_, err := admin.Exec(t.Context(), `alter database `+name+` connection limit `+allowed)
+		_, err := admin.Exec(ctx, `alter database `+name+` connection limit `+allowed)
 		if err == nil {
-			_, err = admin.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
+			_, err = admin.Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
 				where datname = current_database() and pid <> pg_backend_pid()`)
 		}
 		if err != nil {

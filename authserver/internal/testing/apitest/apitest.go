@@ -213,15 +213,17 @@ func (s *Server) Wait(d time.Duration) {
 	s.shift.Add(int64(d))
 }
 
-// CutPostgres disconnects every client from the database until the returned function is called.
+// CutPostgres disconnects every client from the database until the returned function is called or the test ends.
 func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
 	s.mustOwn()
 	restoreDatabase := s.Fixture.Database.Cut(s.t)
-	return func() {
+	restore = sync.OnceFunc(func() {
 		restoreDatabase()
 		s.Fixture.Owner.Reset()
-	}
+	})
+	s.t.Cleanup(restore)
+	return restore
 }
 
 // Impatient is a Change for tests in which requests wait for a lock until they are refused.
