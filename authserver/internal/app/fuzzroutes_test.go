@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"flag"
 	"net/http"
 	"slices"
 	"strings"
@@ -57,12 +58,16 @@ func FuzzRoutes(f *testing.F) {
 		seed.status = 0
 		statuses[seed] = status
 	}
+	if len(statuses) != len(routeSeeds()) {
+		f.Fatal("two seeds are equal")
+	}
+	fuzzing := flag.Lookup("test.fuzz").Value.String() != ""
 	s := newFuzzed(f)
 	f.Fuzz(func(t *testing.T, path, method byte, id, query, headers, body string) {
 		method, path = method%byte(len(fuzzedMethods())), path%byte(len(paths()))
 		seed := routeSeed{fuzzedMethods()[method], paths()[path], id, query, headers, body, 0}
 		answer := s.ask(t, seed)
-		if want, isSeed := statuses[seed]; isSeed && answer.Status != want {
+		if want, isSeed := statuses[seed]; isSeed && !fuzzing && answer.Status != want {
 			t.Errorf("%+v: %d %s, want %d", seed, answer.Status, answer.Refusal(), want)
 		}
 	})

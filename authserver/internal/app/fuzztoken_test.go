@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"flag"
 	"maps"
 	"net/http"
 	"slices"
@@ -69,10 +70,15 @@ func FuzzTokenEndpoint(f *testing.F) {
 		f.Add(seed.contentType, seed.authorization, seed.body)
 		statuses[[3]string{seed.contentType, seed.authorization, seed.body}] = seed.status
 	}
+	if len(statuses) != len(tokenSeeds()) {
+		f.Fatal("two seeds are equal")
+	}
+	fuzzing := flag.Lookup("test.fuzz").Value.String() != ""
 	s := newFuzzed(f)
 	f.Fuzz(func(t *testing.T, contentType, authorization, body string) {
 		answer := s.askForTokens(t, contentType, authorization, body)
-		if want, isSeed := statuses[[3]string{contentType, authorization, body}]; isSeed && answer.Status != want {
+		want, isSeed := statuses[[3]string{contentType, authorization, body}]
+		if isSeed && !fuzzing && answer.Status != want {
 			t.Errorf("%s %q: %d %s, want %d", contentType, body, answer.Status, answer.Refusal(), want)
 		}
 	})
