@@ -79,7 +79,9 @@ func TestP1_ChallengeExpiresAfterFiveMinutes(t *testing.T) {
 	s.wants("late", present(b, d.signed(asked)), 400)
 	fresh := s.options(b, "/login/passkey/options")
 	s.rows(0, "ceremonies", "secret_hash = sha256($1)", challenge)
-	s.wants("in time", present(b, d.signed(fresh)), 303)
+	answer := d.signed(fresh)
+	s.wants("in time", present(b, answer), 303)
+	s.wants("again", present(b, answer), 400)
 	omits(t, "the log", s.log.String(), string(challenge), s.challengeOf(fresh), b.Cookies()[0].Value)
 }
 
