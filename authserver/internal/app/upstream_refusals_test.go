@@ -73,7 +73,7 @@ func TestU1_AlteredIDTokenIsRefused(t *testing.T) {
 	s.wants("several audiences with our azp", p.through(s, s.browser()), 303)
 }
 
-// It has a provider of its own because it counts all requests to the token endpoint.
+// It has a provider of its own because it counts all requests to it.
 func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	p := newProvider(t)
 	s := own(t, p.of)
@@ -99,6 +99,7 @@ func TestCallback_OnlyForItsAttempt(t *testing.T) {
 	late := p.agree(s, begin(s, thief, "/login/upstream"))
 	s.fixture.Exec(`update account.ceremonies set expires_at = now()`)
 	s.wants("late", thief.Get(late), 400, over)
+	equal(t, "requests for the discovery document", p.requests("/.well-known/openid-configuration"), 1)
 }
 
 func TestCallback_ProviderErrorIsAPage(t *testing.T) {

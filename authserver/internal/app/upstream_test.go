@@ -31,7 +31,6 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 	s.recorded(1, audit.IdentityLinked, ada.ID)
 	s.rows(1, "users", "email in ($1, $2)", ada.Email, another)
 	s.rows(0, "memberships", "user_id = $1", ada.ID)
-	equal(t, "requests for the discovery document", p.requests("/.well-known/openid-configuration"), 1)
 }
 
 func TestUpstream_SignInStartsNewSession(t *testing.T) {
