@@ -43,7 +43,11 @@ func TestGuard_AnswersFirstFaultOfRequest(t *testing.T) {
 		{"400 VALIDATION_ERROR", "the tenant header is required", func() { workspace = s.workspaceID.String() }},
 		{"403 FORBIDDEN", "this personal access token does not", func() { credential = s.pat }},
 		{"403 MODULE_NOT_ENABLED", "not enabled", func() {
-			s.Exec("update account.tenant_modules set enabled = true where tenant_id = $1", s.workspaceID)
+			s.Exec("update account.tenant_modules set enabled = true, provisioned = false where tenant_id = $1",
+				s.workspaceID)
+		}},
+		{"503 TENANT_NOT_PROVISIONED", "", func() {
+			s.Exec("update account.tenant_modules set provisioned = true where tenant_id = $1", s.workspaceID)
 		}},
 		{"400 VALIDATION_ERROR", "limit", func() { invalid = nil }},
 		{"404 NOT_FOUND", "no such record", func() { plan.Serve = serve }},
@@ -81,7 +85,8 @@ func TestGuard_RefusesInvalidCredential(t *testing.T) {
 	for what, c := range map[string]struct{ credential, message string }{
 		"two tokens":              {s.pat + " " + s.pat, "one bearer token"},
 		"no token of this server": {"swordfish", "not valid"},
-		"checksum wrong":          {s.pat[:len(s.pat)-1] + "!", "one bearer token"},
+		"strange character":       {s.pat[:len(s.pat)-1] + "!", "one bearer token"},
+		"checksum wrong":          {s.miscopied(), "not valid"},
 		"cut":                     {s.pat[:len(s.pat)-1], "not valid"},
 		"revoked":                 {ended("revoked_at = now()"), "not valid"},
 		"expired":                 {ended("expires_at = now()"), expired},

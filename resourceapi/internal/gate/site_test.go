@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -76,6 +77,20 @@ func newSite(t *testing.T) *site {
 	deps.Resource = MCP
 	s.mcp = New(deps)
 	return s
+}
+
+// miscopied returns a stored token of the member whose checksum is wrong: only the checksum can refuse it.
+func (s *site) miscopied() string {
+	s.t.Helper()
+	pat := s.PAT(s.workspaceID, s.user, perm.ProgrammesRead).Reveal()
+	last := "A"
+	if strings.HasSuffix(pat, last) {
+		last = "B"
+	}
+	wrong := pat[:len(pat)-1] + last
+	s.Exec("update account.personal_access_tokens set hash = $1 where hash = $2", credential.Hash(wrong),
+		credential.Hash(pat))
+	return wrong
 }
 
 // grant returns an access token of a new grant of the member, with the claims changed.

@@ -42,7 +42,7 @@ func newWorkspace(t *testing.T) *workspace {
 	}
 	t.Cleanup(w.store.Close)
 	w.Service = &membership.Service{
-		Store:               w.store,
+		Store: w.store,
 		PropagateRevocation: func(_ context.Context, ended []useraccount.EndedGrant) {
 			ids := []uuid.UUID{}
 			for _, grant := range ended {
@@ -50,8 +50,8 @@ func newWorkspace(t *testing.T) *workspace {
 			}
 			w.ended = append(w.ended, ids)
 		},
-		AppURL:              "https://app.example.org",
-		Random:              rand.Reader,
+		AppURL: "https://app.example.org",
+		Random: rand.Reader,
 	}
 	return w
 }
