@@ -28,7 +28,10 @@ type filled struct {
 // withProgrammes has 20,000 programmes, one for each second from 9:00 on. Those of the first five minutes were changed
 // a day later, and those of the first half hour are archived: a list of them that started at the newest would read all
 // the others first.
-var withProgrammes = testkit.Once(func(t testing.TB) filled {
+var withProgrammes = testkit.Once(newProgrammes)
+
+func newProgrammes(t testing.TB) filled {
+	t.Helper()
 	w := postgrestest.New(t)
 	f := filled{Fixture: w, workspaceID: w.Workspace()}
 	w.Exec("alter table resource.programmes disable trigger user")
@@ -41,7 +44,7 @@ var withProgrammes = testkit.Once(func(t testing.TB) filled {
 		where created_at < '2026-03-01 09:05:00+00'`)
 	w.Exec("analyze resource.programmes")
 	return f
-})
+}
 
 // withSubmissions has 5,000 submissions to each of three forms, one for each second of a day.
 var withSubmissions = testkit.Once(func(t testing.TB) filled {
@@ -134,7 +137,7 @@ func TestUpdatedSince_UsesIndexes(t *testing.T) {
 func TestSearch_UsesIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
 	t.Parallel()
-	f := withProgrammes(t)
+	f := newProgrammes(t) // without the index, which the plans of other tests do not expect
 	store := openWith(t, f.Fixture, Limits{Connections: 4, Wait: testkit.StoreWait, Search: testkit.StoreWait})
 	for i, want := range []bool{true, false} { // created once
 		if created, err := IndexSearches(t.Context(), f.Database.Owner); created != want || err != nil {
