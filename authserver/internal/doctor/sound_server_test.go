@@ -38,13 +38,16 @@ func TestRun_CorrectServerHasNoFindings(t *testing.T) {
 // Without credentials the run ends before the sign-in, without a failure.
 func TestRun_StopsAfterDiscoveryWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode"} {
+	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode", "generic"} {
 		s := newSound(t, nil)
-		report := run(t, doctor.Options{URL: s.URL + "/mcp", As: as})
+		wanted, options := []string{"metadata_client"}, doctor.Options{URL: s.URL + "/mcp", As: as}
+		if as == "generic" { // a client without a document of its own
+			wanted, options.ClientID = nil, clientID
+		}
+		report := run(t, options)
 		if report.Count(doctor.Fail) != 0 || !strings.Contains(report.Stopped, "No user signed in") {
 			t.Errorf("%s: %s", as, codes(report))
 		}
-		wanted := []string{"metadata_client"}
 		if as == "claude" || as == "chatgpt" {
 			wanted = append(wanted, "guess_authorize_ok", "guess_token_ok", "guess_register_ok")
 		}

@@ -71,6 +71,8 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 	const metadata, redirect, long = "invalid_client_metadata", "invalid_redirect_uri", "https://app.example.org/"
 	app := func(name string, value any) string { return confidential(fields{name: value}) }
 	bot := func(name string, value any) string { return connector(fields{name: value}) }
+	twice := strings.TrimSuffix(confidential(nil), "}") + `,"redirectUris":["https://evil.example/"]}`
+	otherCase := confidential(fields{"redirectUris": nil, "RedirectUris": []string{"https://evil.example/"}})
 	uris := func(all ...string) string { return app("redirectUris", all) }
 	for what, c := range map[string]struct{ body, code string }{
 		"no name":                    {app("name", nil), metadata},
@@ -112,6 +114,8 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 		"an array":                   {"[]", metadata},
 		"null":                       {"null", metadata},
 		"a key twice":                {`{"name":"a","name":"b"}`, metadata},
+		"redirect URIs twice":        {twice, metadata},
+		"RedirectUris":               {otherCase, redirect},
 		"trailing data":              {confidential(nil) + "{}", metadata},
 		"no body":                    {"", metadata},
 	} {

@@ -78,6 +78,7 @@ func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 		"good":     good,
 		"no state": request(confidential(app), "state", ""),
 		"longest":  request(confidential(app), "state", strings.Repeat("ü", 1024)),
+		"signs":    request(confidential(app), "state", `a b+c%&=;?/#"<é>'`, "ui_locales", "xx-unknown"),
 	} {
 		page := site.Browser().Get(path)
 		page.As(name).Wants(http.StatusOK, "Sign in", app.Name).LeadsTo("")

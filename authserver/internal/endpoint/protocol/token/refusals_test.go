@@ -67,6 +67,7 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{"forged refresh token", b.refresh("alm_rt_word"), "invalid_grant"},
 		{"code as refresh token", b.refresh(foreign), "invalid_grant"},
 		{"client_credentials", b.exchange("grant_type", "client_credentials"), "unsupported_grant_type"},
+		{"client_credentials in JSON", b.link("grant_type", "client_credentials"), "unsupported_grant_type"},
 		{"password in JSON", b.link("grant_type", "password"), "unsupported_grant_type"},
 		{"two grant types", b.exchange("grant_type", "authorization_code refresh_token"), "unsupported_grant_type"},
 		{"upper case", b.exchange("grant_type", "AUTHORIZATION_CODE"), "unsupported_grant_type"},
