@@ -42,13 +42,19 @@ func TestCitus_SuitesHold(t *testing.T) {
 	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)
 	must(t, err)
 	t.Cleanup(func() { _ = admin.Close(context.WithoutCancel(t.Context())) })
-	for name, suite := range map[string]func(*testing.T){
-		"refreshes of two": TestRefreshRace_OfTwoHasOneWinner, "codes": TestCodeRace_OfFourHasOneWinner,
-		"refreshes of sixteen": TestRefreshRace_OfSixteenHasOneWinner, "lost answers": TestLostAnswers_CostNoGrant,
-		"revocation": TestRevocation_EndsConcurrentRefresh, "client": TestClientDeletion_EndsConcurrentRefresh,
-		"membership": TestMembershipRemoval_EndsConcurrentRefresh,
+	for _, suite := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"refreshes of two", TestRefreshRace_OfTwoHasOneWinner},
+		{"refreshes of sixteen", TestRefreshRace_OfSixteenHasOneWinner},
+		{"codes", TestCodeRace_OfFourHasOneWinner},
+		{"lost answers", TestLostAnswers_CostNoGrant},
+		{"revocation", TestRevocation_EndsConcurrentRefresh},
+		{"client", TestClientDeletion_EndsConcurrentRefresh},
+		{"membership", TestMembershipRemoval_EndsConcurrentRefresh},
 	} {
-		t.Run(name, suite)
+		t.Run(suite.name, suite.run)
 		for _, sql := range moveAwayAndBack {
 			_, err := admin.Exec(t.Context(), sql)
 			must(t, err)

@@ -25,13 +25,27 @@ func refreshRaces(t *testing.T, times, racers int) {
 }
 
 func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
-	times := harness.Rounds(12, 5_000)
-	harness.Record(t, "%d races of 4 on a code", times)
+	times, confidential := harness.Rounds(12, 5_000), harness.Rounds(8, 2_000)
+	harness.Record(t, "%d races of 4 on a code, %d on a code of a confidential client", times, confidential)
 	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
 		attempt := connector.Begin()
 		form := attempt.CodeForm(attempt.Code(t, owner))
 		winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
 		connector.WantsRevoked(t, winner)
+	})
+	if t.Failed() {
+		return
+	}
+	p := enterPair(t)
+	spread(t, confidential, func(t *testing.T) func(*testing.T) {
+		ws := p.NewWorkspace(t)
+		app, owner := ws.Confidential(t, "", harness.ReadProgrammes), p.Person(t, ws.Owner)
+		return func(t *testing.T) {
+			body := app.Body(app.Code(t, owner))
+			winner := onlyWinner(t, 4, func() harness.Answer { return app.Exchange(t, body) })
+			p.In(ws.Workspace, winner.AccessToken).Get(t, harness.ListPath).
+				WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+		}
 	})
 }
 
