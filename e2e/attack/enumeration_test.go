@@ -88,7 +88,7 @@ func kindOf[A any](
 func always(who string) func() string { return func() string { return who } }
 
 const (
-	fewSamples, manyShortSamples, manySamples = 10, 40, 2_000
+	fewSamples, manyShortSamples, manySamples = 10, 100, 2_000
 
 	maxDifference = 5 * time.Millisecond
 )

@@ -140,16 +140,24 @@ func readersOfPages(t *testing.T, p *harness.Product, e *target) []reader {
 			readers = append(readers, open(address))
 		}
 	}
-	key := keyOf(t, p, e.person)
-	all := fields(e)
+	keyOfSettings, keyOfPasskeys, all := keyOf(t, p, e.person), keyOn(t, p, e.person, "/settings/passkeys"), fields(e)
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		if strings.HasPrefix(path, "/settings/") {
+			key := keyOfSettings
+			if path == "/settings/passkeys/remove" {
+				key = keyOfPasskeys
+			}
 			readers = append(readers, func(text string) harness.Answer {
 				hostile := url.Values{}
 				for name := range all[path] {
 					hostile.Set(name, text)
 				}
-				return e.person.Submit(t, sent(t, p, path, e.Workspace.ID, key, hostile)).Answer
+				page := e.person.Submit(t, sent(t, p, path, e.Workspace.ID, key, hostile))
+				if strings.Contains(page.Text(), outOfDate) ||
+					strings.HasPrefix(page.Header.Get("Location"), "/login") {
+					t.Errorf("%s is not read:\n%s", path, page)
+				}
+				return page.Answer
 			})
 		}
 	}
