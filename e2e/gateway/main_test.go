@@ -5,9 +5,11 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -105,6 +107,13 @@ func enterAlone(t *testing.T) *site {
 	t.Cleanup(turnAlone.Unlock)
 	s, err := alone()
 	must(t, err)
+	t.Cleanup(func() { // a test that failed may have left processes stopped, which the next one needs
+		for _, process := range slices.Concat(s.stack.Authservers, s.stack.Resources) {
+			if t.Failed() {
+				must(t, process.Restart(context.WithoutCancel(t.Context())))
+			}
+		}
+	})
 	return s
 }
 
