@@ -74,11 +74,14 @@ func newHome(t *testing.T) string {
 	return home
 }
 
-// usedHome returns the home of an earlier start, if `make test` provides one. A start with it takes less time.
+// usedHome returns a home in which the services are built: that of an earlier start, if `make test` provides one. A start
+// with it takes less time.
 func usedHome(t *testing.T) string {
 	t.Helper()
 	home := newHome(t)
 	must(t, copyDir(os.Getenv("ALMONER_TEST_HOME"), home))
+	program(t)
+	must(t, copyDir(filepath.Join(directory, "bin"), filepath.Join(home, "bin")))
 	return home
 }
 
@@ -103,11 +106,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// startRun starts the program in a home, in which the services are built.
+// startRun starts the program in a home.
 func startRun(t *testing.T, home string) *running {
 	t.Helper()
 	almoner := program(t)
-	must(t, copyDir(filepath.Join(directory, "bin"), filepath.Join(home, "bin")))
 	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
 	r.command = exec.Command(almoner, "run")
 	r.command.Env = append(os.Environ(), "ALMONER_HOME="+home, fmt.Sprint("PORT=", r.port), "MAKELEVEL=",
@@ -125,6 +127,7 @@ func startRun(t *testing.T, home string) *running {
 		r.ended <- r.command.Wait()
 	}()
 	t.Cleanup(func() { _ = r.command.Process.Kill() })
+	r.waitFor(t, "built the services")
 	r.waitFor(t, "Almoner is running.")
 	return r
 }
@@ -205,7 +208,7 @@ func (r *running) processes() []string {
 }
 
 func TestRun_CtrlCStopsEverything(t *testing.T) {
-	r := startRun(t, newHome(t))
+	r := startRun(t, newHome(t)) // an empty home, in which it builds the services
 	for _, text := range []string{"/v1/docs", "Tideway Community Trust is the workspace to try", "/v1/me -H"} {
 		r.waitFor(t, text)
 	}
