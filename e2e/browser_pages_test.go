@@ -212,7 +212,7 @@ func TestBrowser_AddsWebhook(t *testing.T) {
 	browser.See("ol.rows li")
 	fits("the log")
 	wantsText(t, "the log", browser, "A test event is on its way")
-	sound(t, "webhooks", browser) // the form without a kind gets status 400
+	sound(t, "webhooks", browser, http.StatusBadRequest) // the form without a kind
 }
 
 // The name, colour and logo of a deployment are on its pages and in its mails. axe-core finds no violation in either

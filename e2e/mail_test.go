@@ -105,7 +105,7 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 	}
 	browser.Open(link)
 	wantsText(t, "the used link", browser, "This link does not work")
-	sound(t, "forgotten", browser)
+	sound(t, "forgotten", browser, http.StatusBadRequest, http.StatusNotFound)
 }
 
 // TestMails_OfConnections checks that the user is told of a new connection once, and of its end by a replay.

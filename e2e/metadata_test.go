@@ -36,7 +36,7 @@ func texts(value any) []string {
 	return out
 }
 
-// What the deployment's addresses are, TestMetadata_ChallengeLeadsToConsentPage uses.
+// TestMetadata_EveryEndpointExists checks the deployment's addresses.
 func TestMetadata_AuthorizationServer(t *testing.T) {
 	p := inParallel(t)
 	document := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
@@ -48,6 +48,34 @@ func TestMetadata_AuthorizationServer(t *testing.T) {
 	} {
 		if got := texts(document[name]); !slices.Equal(sorted(got), sorted(want)) {
 			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
+
+// A client that follows the metadata finds a handler at every endpoint.
+func TestMetadata_EveryEndpointExists(t *testing.T) {
+	p := inParallel(t)
+	document := p.API().Get(t, "/.well-known/oauth-authorization-server").Wants(t, http.StatusOK).Object(t)
+	if document["issuer"] != p.BaseURL || document["authorization_response_iss_parameter_supported"] != true {
+		t.Errorf("wrong issuer or iss flag: %v", document)
+	}
+	for name, c := range map[string]struct {
+		api                harness.API
+		method, base, path string
+	}{
+		"token_endpoint":         {p.API(), http.MethodPost, p.BaseURL, harness.TokenPath},
+		"revocation_endpoint":    {p.API(), http.MethodPost, p.BaseURL, harness.RevokePath},
+		"introspection_endpoint": {p.API(), http.MethodPost, p.BaseURL, harness.IntrospectPath},
+		"jwks_uri":               {p.API(), http.MethodGet, p.BaseURL, "/v1/account/oauth/jwks"},
+		"authorization_endpoint": {p.App(), http.MethodGet, p.AppURL, "/oauth/authorize"},
+	} {
+		if document[name] != c.base+c.path {
+			t.Errorf("%s is %v, want %s", name, document[name], c.base+c.path)
+		}
+		answer := c.api.Send(t, c.method, c.path, "", "")
+		if answer.Status == http.StatusNotFound || answer.Status == http.StatusMethodNotAllowed ||
+			answer.Status >= http.StatusInternalServerError {
+			t.Errorf("%s has no handler:\n%s", name, answer)
 		}
 	}
 }
