@@ -138,7 +138,7 @@ func TestCheck_PagesEstimateInATurn(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil || files < 100 {
+	if err != nil || files < 40 {
 		t.Errorf("%d files, %v", files, err)
 	}
 }
