@@ -74,8 +74,7 @@ func newHome(t *testing.T) string {
 	return home
 }
 
-// usedHome returns a home in which the services are built: that of an earlier start, if `make test` provides one. A start
-// with it takes less time.
+// usedHome returns a home in which the services are built: that of an earlier start, if `make test` provides one.
 func usedHome(t *testing.T) string {
 	t.Helper()
 	home := newHome(t)
