@@ -404,6 +404,8 @@ func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
 	s.accepted(f)
 	must(t, redis.Pause())
 	defer redis.Resume()
+	s.accepted(f) // also the first one, which finds out that Redis does not answer
+	s.serve(s.build())
 	began := time.Now()
 	for _, a := range atOnce(20, func(i int) answer {
 		from := header{"X-Forwarded-For": fmt.Sprintf("198.51.100.%d", i)}
@@ -417,7 +419,9 @@ func TestSubmit_FrozenRedisDoesNotDelay(t *testing.T) {
 		t.Errorf("20 submissions took %s", took)
 	}
 	began = time.Now()
-	s.flood(f, "198.51.100.7", 10)
+	if counts := s.flood(f, "198.51.100.7", 10); counts[400] != 10 {
+		t.Errorf("%v", counts)
+	}
 	if took := time.Since(began); took >= inTurn { // if each called Redis
 		t.Errorf("10 submissions one after the other took %s", took)
 	}

@@ -275,7 +275,7 @@ func TestForms_ChangeRequiresMatchingVersion(t *testing.T) {
 	s.wantsForm(f, h, "Second", 2, true)
 	s.Exec("begin") // and lock the form until all requests wait
 	s.Exec("select 1 from resource.forms where id = $1 for update", f.ID)
-	changed := make(chan []answer)
+	changed := make(chan []answer, 1)
 	go func() {
 		changed <- atOnce(8, func(int) answer {
 			return s.patch(f, h.with("If-Match", `"2"`), `{"title":"Mine `+uuid.NewString()+`"}`)

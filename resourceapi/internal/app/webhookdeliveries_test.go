@@ -113,9 +113,8 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 	s := newWorker(t)
 	_, h := s.developer()
 	failing, gone := s.addWebhook(h, r.URL, "programme.created"), s.addWebhook(h, r.URL, "form.created")
-	reason := func(made webhookRecord) string { t.Helper(); return s.webhookNow(made, h).DisabledReason }
 	s.do("POST", formsPath, h, ideaForm).wants(t, 201)
-	within(t, "disabled because of 410", func() bool { return reason(gone) == "gone" })
+	s.disabled(gone, h, "gone")
 	s.create(h, `{"name":"One"}`)
 	within(t, "a failure", s.failures(1))
 	s.Exec("update account.webhooks set failing_since = now() - interval '71 hours 59 minutes' where {mine}")
@@ -125,7 +124,7 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 		and next_try_at between now() and now() + interval '1 minute'`) // the last attempt is after three days
 	s.Exec("update account.webhooks set failing_since = now() - interval '72 hours' where {mine}")
 	s.retryNow()
-	within(t, "disabled after three days", func() bool { return reason(failing) == "failing" })
+	s.disabled(failing, h, "failing") // after three days
 	s.wantsRows(2, "account.webhooks", "mail_due")
 	s.wantsRows(2, "account.audit_events", `action = 'webhook.disabled'
 		and actor = 'system' and detail ->> 'reason' in ('gone', 'failing')`)
@@ -165,8 +164,7 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	within(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
 	s.RemoveMember(workspaceID, user)
 	s.create(h, `{"name":"Three"}`)
-	within(t, "disabled", func() bool { return !s.webhookNow(made, h).Enabled })
-	s.get(made.path(), h).has(t, `"disabledReason":"permission"`)
+	s.disabled(made, h, "permission")
 	if got := r.types(); !slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) {
 		t.Errorf("%q", got)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 const webhooksPath = "/v1/webhooks"
@@ -243,8 +244,14 @@ const address = "https://hooks.example.invalid/"
 // path returns the path of the endpoint.
 func (w webhookRecord) path() string { return webhooksPath + "/" + w.ID }
 
-// webhookNow reads an endpoint.
-func (s *service) webhookNow(made webhookRecord, h header) webhookRecord {
+// disabled waits until an endpoint is disabled for the reason.
+func (s *service) disabled(made webhookRecord, h header, reason string) {
 	s.t.Helper()
-	return decoded[webhookRecord](s.t, s.get(made.path(), h).wants(s.t, 200))
+	await.NoError(s.t, func() error {
+		a := s.get(made.path(), h)
+		if w := decoded[webhookRecord](s.t, a); a.Status != 200 || w.Enabled || w.DisabledReason != reason {
+			return fmt.Errorf("not disabled for the reason %q: %d %s", reason, a.Status, a.Body)
+		}
+		return nil
+	})
 }

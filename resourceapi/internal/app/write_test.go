@@ -193,7 +193,7 @@ func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
 	// The row is locked until the first request waits for it; the others wait there too, or for a turn.
 	s.Exec("begin")
 	s.Exec("select 1 from resource.programmes where {mine} for update")
-	changed := make(chan []answer)
+	changed := make(chan []answer, 1)
 	go func() {
 		changed <- atOnce(3, func(i int) answer {
 			return s.do("PATCH", path, h.with("If-Match", tag), fmt.Sprintf(`{"name":"Change %d"}`, i))
