@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/url"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -29,7 +28,7 @@ type workspace struct {
 	*membership.Service
 	t     *testing.T
 	store *postgres.Store
-	ended [][]uuid.UUID // the grants of each propagation of ends
+	ended [][]useraccount.EndedGrant // those of each propagation
 }
 
 func newWorkspace(t *testing.T) *workspace {
@@ -42,16 +41,10 @@ func newWorkspace(t *testing.T) *workspace {
 	}
 	t.Cleanup(w.store.Close)
 	w.Service = &membership.Service{
-		Store: w.store,
-		PropagateRevocation: func(_ context.Context, ended []useraccount.EndedGrant) {
-			ids := []uuid.UUID{}
-			for _, grant := range ended {
-				ids = append(ids, grant.ID)
-			}
-			w.ended = append(w.ended, ids)
-		},
-		AppURL: "https://app.example.org",
-		Random: rand.Reader,
+		Store:               w.store,
+		PropagateRevocation: func(_ context.Context, all []useraccount.EndedGrant) { w.ended = append(w.ended, all) },
+		AppURL:              "https://app.example.org",
+		Random:              rand.Reader,
 	}
 	return w
 }
@@ -80,17 +73,6 @@ func (w *workspace) holds(user uuid.UUID) string {
 		w.t.Fatal(err)
 	}
 	return member.Permissions.Scope()
-}
-
-// grant gives a confidential client an active grant of the user, and returns its id.
-func (w *workspace) grant(user uuid.UUID) uuid.UUID {
-	w.t.Helper()
-	application, _ := w.Confidential(perm.ProgrammesRead)
-	id := uuid.New()
-	w.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-		values ($1, $2, $3, $4, $5, $6, 'r', 'active', now() + interval '1 day')`, id, application.Kind, application.ID,
-		user, w.WorkspaceID, application.Required.Strings())
-	return id
 }
 
 // token returns the token of a link.
@@ -158,7 +140,10 @@ func TestM1_CallerGivesOnlyPermissionsThatItHolds(t *testing.T) {
 func TestM2_LastManagerStaysAndOthersEnd(t *testing.T) {
 	w := newWorkspace(t)
 	manager, other := w.member(perm.AccountWriteMembers), w.member(perm.ProgrammesRead)
-	granted := w.grant(other.UserID)
+	application, granted := w.Connector("r", perm.ProgrammesRead), uuid.New()
+	w.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
+		values ($1, 'connector', $2, $3, $4, '{}', 'r', 'active', now() + interval '1 day')`,
+		granted, application.ID, other.UserID, w.WorkspaceID)
 	_, left := w.Leave(t.Context(), manager)
 	_, lowered := w.ChangePermissions(t.Context(), manager, manager.UserID, nil, nil)
 	_, removed := w.Remove(t.Context(), manager, manager.UserID)
@@ -183,8 +168,8 @@ func TestM2_LastManagerStaysAndOthersEnd(t *testing.T) {
 	if _, err := w.Leave(t.Context(), second); err != nil || w.holds(second.UserID) != "no member" {
 		t.Errorf("%v", err)
 	}
-	if want := [][]uuid.UUID{{granted}, {}}; !reflect.DeepEqual(w.ended, want) {
-		t.Errorf("the ends of the grants %v are propagated, want %v", w.ended, want)
+	if e := w.ended; len(e) != 2 || len(e[0]) != 1 || e[0][0].ID != granted || len(e[1]) != 0 {
+		t.Errorf("the ends of the grants %v are propagated, want that of %s and then none", e, granted)
 	}
 }
 
