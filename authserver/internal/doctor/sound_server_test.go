@@ -38,15 +38,17 @@ func TestRun_CorrectServerHasNoFindings(t *testing.T) {
 // Without credentials the run ends before the sign-in, without a failure.
 func TestRun_StopsAfterDiscoveryWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	for _, as := range []string{"claude", "claude-code", "chatgpt", "vscode", "generic"} {
+	for as, id := range map[string]string{
+		"claude": "", "claude-code": "", "chatgpt": "", "vscode": "", "generic": clientID,
+	} {
 		s := newSound(t, nil)
-		wanted, options := []string{"metadata_client"}, doctor.Options{URL: s.URL + "/mcp", As: as}
-		if as == "generic" { // a client without a document of its own
-			wanted, options.ClientID = nil, clientID
-		}
-		report := run(t, options)
+		report := run(t, doctor.Options{URL: s.URL + "/mcp", As: as, ClientID: id})
 		if report.Count(doctor.Fail) != 0 || !strings.Contains(report.Stopped, "No user signed in") {
 			t.Errorf("%s: %s", as, codes(report))
+		}
+		var wanted []string
+		if id == "" {
+			wanted = append(wanted, "metadata_client")
 		}
 		if as == "claude" || as == "chatgpt" {
 			wanted = append(wanted, "guess_authorize_ok", "guess_token_ok", "guess_register_ok")

@@ -73,9 +73,8 @@ func TestPage_SignInLeadsBackToSameRequest(t *testing.T) {
 	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	good := request(confidential(app))
 	for name, path := range map[string]string{
-		"good":     good,
+		"good":     request(confidential(app)),
 		"no state": request(confidential(app), "state", ""),
 		"longest":  request(confidential(app), "state", strings.Repeat("ü", 1024)),
 		"signs":    request(confidential(app), "state", `a b+c%&=;?/#"<é>'`, "ui_locales", "xx-unknown"),
