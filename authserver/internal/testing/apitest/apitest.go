@@ -218,10 +218,7 @@ func (s *Server) CutPostgres() (restore func()) {
 	s.t.Helper()
 	s.mustOwn()
 	restoreDatabase := s.Fixture.Database.Cut(s.t)
-	restore = sync.OnceFunc(func() {
-		restoreDatabase()
-		s.Fixture.Owner.Reset()
-	})
+	restore = sync.OnceFunc(func() { restoreDatabase(); s.Fixture.Owner.Reset() })
 	s.t.Cleanup(restore)
 	return restore
 }
