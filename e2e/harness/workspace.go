@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // The known permissions (contract, section 8).
@@ -88,6 +89,17 @@ func (o TestWorkspace) Register(t testing.TB, body map[string]any) Answer {
 	return o.product.As(o.Token).JSON(t, http.MethodPost, o.Clients(), body)
 }
 
+// registered registers a client, again if a store was too busy to answer in time.
+func (o TestWorkspace) registered(t testing.TB, body map[string]any) map[string]any {
+	t.Helper()
+	var answer Answer
+	await.True(t, "a client is registered", func() bool {
+		answer = o.Register(t, body)
+		return answer.Status != http.StatusServiceUnavailable
+	})
+	return answer.Wants(t, http.StatusCreated).Object(t)
+}
+
 // ConfidentialBody returns the body that registers a confidential application (spec 4.2).
 func ConfidentialBody(permissions ...string) map[string]any {
 	return map[string]any{
@@ -116,7 +128,7 @@ func (o TestWorkspace) Confidential(t testing.TB, method string, permissions ...
 	if method != "" {
 		body["tokenEndpointAuthMethod"] = method
 	}
-	object := o.Register(t, body).Wants(t, http.StatusCreated).Object(t)
+	object := o.registered(t, body)
 	id, _ := object["clientId"].(string)
 	secret, _ := object["clientSecret"].(string)
 	return ConfidentialApp{demo.Client{ClientID: id, ClientSecret: secret, RedirectURI: RedirectURI}, o.product}
@@ -131,7 +143,7 @@ func (o TestWorkspace) Connector(t testing.TB, permissions ...string) Connector 
 // ConnectorFor registers a connector for a resource.
 func (o TestWorkspace) ConnectorFor(t testing.TB, resource string, permissions ...string) Connector {
 	t.Helper()
-	object := o.Register(t, ConnectorBody(resource, permissions...)).Wants(t, http.StatusCreated).Object(t)
+	object := o.registered(t, ConnectorBody(resource, permissions...))
 	id, _ := object["clientId"].(string)
 	return o.product.ConnectorOf(demo.Client{
 		ClientID:    id,
