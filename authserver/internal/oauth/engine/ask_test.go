@@ -1,4 +1,4 @@
-package engine_test
+package engine
 
 import (
 	"errors"
@@ -10,80 +10,19 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-const challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
-
-// A testEnv is a test server with one application of each kind that may send authorization requests.
-type testEnv struct {
-	*apitest.Server
-	t           *testing.T
-	app, linked client.Client
-}
-
-func newTestEnv(t *testing.T) *testEnv {
-	t.Helper()
-	t.Parallel()
-	return testEnvOf(t, apitest.Shared(t))
-}
-
-func testEnvOf(t *testing.T, s *apitest.Server) *testEnv {
-	t.Helper()
-	b := &testEnv{Server: s, t: t}
-	b.app = b.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
-	b.linked, _ = b.Fixture.Confidential(perm.ProgrammesRead, perm.EngageReadForms)
-	return b
-}
-
-// query returns a valid request of the application, changed by pairs of name and value; the value "-" removes a name.
-func (b *testEnv) query(c client.Client, changes ...string) string {
-	values := url.Values{"client_id": {c.ID.String()}, "redirect_uri": {fixture.Callback}, "state": {"s"}}
-	if c.Kind == client.Connector {
-		for name, value := range map[string]string{
-			"response_type":         "code",
-			"resource":              c.Resource,
-			"code_challenge":        challenge,
-			"code_challenge_method": "S256",
-		} {
-			values.Set(name, value)
-		}
-	}
-	for i := 0; i+1 < len(changes); i += 2 {
-		values.Set(changes[i], changes[i+1])
-		if changes[i+1] == "-" {
-			values.Del(changes[i])
-		}
-	}
-	return values.Encode()
-}
-
-func (b *testEnv) ask(query string) (consent.Request, error) {
-	b.t.Helper()
-	app, err := b.Engine.Identify(b.t.Context(), query)
-	if err != nil {
-		return consent.Request{}, err
-	}
-	return b.Engine.ParseAuthorization(b.t.Context(), app)
-}
-
 func (b *testEnv) granted(what, query, scope string) consent.Request {
-	b.t.Helper()
+	b.Helper()
 	request, err := b.ask(query)
 	if err != nil || request.Permissions.Scope() != scope {
-		b.t.Errorf("%s: %q %v, want %q", what, request.Permissions.Scope(), err, scope)
+		b.Errorf("%s: %q %v, want %q", what, request.Permissions.Scope(), err, scope)
 	}
 	return request
 }
-
-const (
-	read = "programmes:read:programmes"
-	both = read + " programmes:write:programmes"
-)
 
 func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 	b := newTestEnv(t)
@@ -102,7 +41,7 @@ func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 		b.granted(what, b.query(b.app, "scope", c.scope), c.granted)
 	}
 	request := b.granted("good", b.query(b.app), both)
-	if request.Resource != apitest.REST || request.Challenge != challenge || string(request.State) != "s" ||
+	if request.Resource != rest || request.Challenge != challenge || string(request.State) != "s" ||
 		request.RedirectURI != fixture.Callback ||
 		request.Client.ID != b.app.ID {
 		t.Errorf("request: %+v", request)
@@ -112,17 +51,17 @@ func TestParseAuthorization_ConnectorMayRequestSubset(t *testing.T) {
 // A connector registered before resources had permission sets may hold more than its resource can use.
 func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
 	b := newTestEnv(t)
-	old := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
+	old := b.fixture.Connector(mcp, perm.ProgrammesRead, perm.ProgrammesWrite, perm.EngageReadForms)
 	for _, scope := range []string{"-", "", "offline_access", both, read + " engage:read:forms"} {
 		b.granted(scope, b.query(old, "scope", scope), read)
 	}
-	useless := b.Fixture.Connector(apitest.MCP, perm.EngageReadForms)
+	useless := b.fixture.Connector(mcp, perm.EngageReadForms)
 	for c, scopes := range map[*client.Client][]string{
 		&old:     {"programmes:write:programmes"},
 		&useless: {"-", "", "engage:read:forms"},
 	} {
 		for _, scope := range scopes {
-			var refused *engine.RedirectError
+			var refused *RedirectError
 			if _, err := b.ask(b.query(*c, "scope", scope)); !errors.As(err, &refused) ||
 				refused.Code != "invalid_scope" {
 				t.Errorf("scope %q: %v, want invalid_scope", scope, err)
@@ -133,18 +72,17 @@ func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
 
 func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) {
 	b := newTestEnv(t)
-	const all = read + " engage:read:forms"
 	for _, changes := range [][]string{
 		nil,
-		{"scope", read},
+		{"scope", both},
 		{"scope", "nonsense"},
 		{"response_type", "code"},
-		{"resource", apitest.REST},
+		{"resource", rest},
 		{"code_challenge", challenge, "code_challenge_method", "S256"},
 		{"prompt", "consent", "request", "", "request_uri", "", "response_mode", "query", "audience", "y"},
 	} {
-		request := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), all)
-		if request.Resource != apitest.REST {
+		request := b.granted(strings.Join(changes, " "), b.query(b.linked, changes...), read)
+		if request.Resource != rest {
 			t.Errorf("%v: resource %s", changes, request.Resource)
 		}
 	}
@@ -184,36 +122,36 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 		{"a short challenge", b.app, []string{"code_challenge", challenge[1:]}, "invalid_request", "s"},
 		{"padding", b.app, []string{"code_challenge", challenge[1:] + "="}, "invalid_request", "s"},
 		{"no resource", b.app, []string{"resource", "-"}, "invalid_target", "s"},
-		{"the other resource", b.app, []string{"resource", apitest.MCP}, "invalid_target", "s"},
-		{"a resource with a slash", b.app, []string{"resource", apitest.REST + "/"}, "invalid_target", "s"},
-		{"a confidential client's other resource", b.linked, []string{"resource", apitest.MCP}, "invalid_target", "s"},
+		{"the other resource", b.app, []string{"resource", mcp}, "invalid_target", "s"},
+		{"a resource with a slash", b.app, []string{"resource", rest + "/"}, "invalid_target", "s"},
+		{"a confidential client's other resource", b.linked, []string{"resource", mcp}, "invalid_target", "s"},
 		{"an unknown permission", b.app, []string{"scope", read + " nonsense"}, "invalid_scope", "s"},
 		{"a permission in upper case", b.app, []string{"scope", "Programmes:read:programmes"}, "invalid_scope", "s"},
 		{"nothing left", b.app, []string{"scope", "engage:read:forms"}, "invalid_scope", "s"},
 	} {
 		_, err := b.ask(b.query(c.app, c.query...))
-		var redirected *engine.RedirectError
+		var redirected *RedirectError
 		if !errors.As(err, &redirected) || redirected.Code != c.code || redirected.State != c.state ||
 			redirected.Description == "" {
 			t.Errorf("%s: %v, want %s redirected with state %q", c.what, err, c.code, c.state)
 		}
 	}
-	b.granted("the longest state", b.query(b.linked, "state", long[1:]), read+" engage:read:forms")
+	b.granted("the longest state", b.query(b.linked, "state", long[1:]), read)
 }
 
 func TestIdentify_ErrorIsPage(t *testing.T) {
 	b := newTestEnv(t)
-	deleted := b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead)
-	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
-	service := b.Service()
-	b.Fixture.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID,
+	deleted := b.fixture.Connector(mcp, perm.ProgrammesRead)
+	b.fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, deleted.ID)
+	service, _ := b.service()
+	b.fixture.Exec(`update account.oauth_clients set redirect_uris = array[$2] where id = $1`, service.ID,
 		fixture.Callback)
 	callback := func(old, changed string) string { return strings.Replace(fixture.Callback, old, changed, 1) }
 	for what, query := range map[string]string{
 		"unreadable":               "client_id=%zz",
 		"no client":                b.query(b.app, "client_id", "-"),
 		"unknown":                  b.query(b.app, "client_id", uuid.NewString()),
-		"a service":                b.query(service.Client),
+		"a service":                b.query(service),
 		"deleted":                  b.query(deleted),
 		"no redirect URI":          b.query(b.app, "redirect_uri", "-"),
 		"a longer one":             b.query(b.app, "redirect_uri", fixture.Callback+"/"),
@@ -223,11 +161,11 @@ func TestIdentify_ErrorIsPage(t *testing.T) {
 		"an unknown twice":         b.query(b.app) + "&x=1&x=2",
 		"state twice":              b.query(b.app) + "&state=s",
 		"scope twice":              b.query(b.app, "scope", both) + "&scope=x",
-		"resource twice":           b.query(b.app) + "&resource=" + url.QueryEscape(apitest.MCP),
+		"resource twice":           b.query(b.app) + "&resource=" + url.QueryEscape(mcp),
 		"bad address and no state": b.query(b.app, "redirect_uri", "https://evil.example", "state", "-"),
 	} {
 		_, err := b.ask(query)
-		var page *engine.PageError
+		var page *PageError
 		if !errors.As(err, &page) || page.Message == "" {
 			t.Errorf("%s: %v, want a page", what, err)
 		}
@@ -236,9 +174,8 @@ func TestIdentify_ErrorIsPage(t *testing.T) {
 
 func TestIdentify_OutageIsUnavailable(t *testing.T) {
 	t.Parallel()
-	b := testEnvOf(t, apitest.Own(t))
-	restore := b.CutPostgres()
-	defer restore()
+	b := testEnvOver(t, fixture.New(t))
+	b.fixture.Exec(`alter table account.oauth_clients rename to hidden`)
 	if _, err := b.ask(b.query(b.app)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v, want store.ErrUnavailable", err)
 	}

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -11,136 +9,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/ory/fosite"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
-	"github.com/almonerhq/almoner/authserver/internal/store/redis"
-	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
-	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/crypt/seal"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // The test records the calls that fosite makes in each flow, in order. A new version of fosite that makes other calls
 // fails it.
 func TestFosite_CallsMatchGolden(t *testing.T) {
-	t.Parallel()
-	e, connector, code := goldenEngine(t)
+	b := newTestEnv(t)
+	_, code := b.consent(b.app)
 	calls := &callLog{}
-	e.watch(calls)
+	b.watch(calls)
 	calls.flow("authorize")
-	query := url.Values{
-		"client_id":             {connector.ID.String()},
-		"redirect_uri":          {fixture.Callback},
-		"response_type":         {"code"},
-		"state":                 {"s"},
-		"resource":              {connector.Resource},
-		"code_challenge":        {goldenChallenge},
-		"code_challenge_method": {"S256"},
-	}
-	app, err := e.Identify(t.Context(), query.Encode())
-	must(t, err)
-	_, err = e.ParseAuthorization(t.Context(), app)
+	_, err := b.ask(b.query(b.app))
 	must(t, err)
 	calls.flow("exchange")
-	tokens, err := e.Token(t.Context(), TokenRequest{
-		Dialect:   Form,
-		GrantType: "authorization_code",
-		ClientID:  connector.ID.String(),
-		Parameters: map[string]credential.Secret{
-			"code":          code,
-			"redirect_uri":  fixture.Callback,
-			"code_verifier": goldenVerifier,
-			"resource":      credential.Secret(connector.Resource),
-		},
-	})
-	must(t, err)
+	tokens := b.mustToken("exchange", b.exchangeOf(b.app, code))
 	calls.flow("refresh")
-	refresh := TokenRequest{
-		Dialect:   Form,
-		GrantType: RefreshToken,
-		ClientID:  connector.ID.String(),
-		Parameters: map[string]credential.Secret{
-			"refresh_token": tokens.Refresh,
-			"resource":      credential.Secret(connector.Resource),
-		},
-	}
-	_, err = e.Token(t.Context(), refresh)
-	must(t, err)
+	b.mustToken("refresh", refreshOf(b.app, tokens.Refresh))
 	calls.flow("replay")
-	if _, err := e.Token(t.Context(), refresh); err == nil {
-		t.Fatal("a replay succeeded")
-	}
+	b.refused("replay", refreshOf(b.app, tokens.Refresh), "invalid_grant")
 	golden, err := os.ReadFile("testdata/fosite.golden")
 	must(t, err)
 	if got := calls.String(); got != string(golden) {
 		t.Errorf("the calls of fosite differ from testdata/fosite.golden:\n%s", got)
 	}
-}
-
-const (
-	goldenVerifier  = credential.Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") // RFC 7636, appendix B
-	goldenChallenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
-)
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// goldenEngine returns an Engine over real stores, a connector and one of its codes.
-func goldenEngine(t *testing.T) (*Engine, client.Client, credential.Secret) {
-	t.Helper()
-	fx := fixture.New(t)
-	database := postgres.Only(credential.Secret(fx.Database.Authserver))
-	store, err := postgres.Open(t.Context(), database, testkit.StoreWait)
-	must(t, err)
-	t.Cleanup(store.Close)
-	rdb, err := redis.Connect(credential.Fixed(credential.Secret(testkit.NewRedis(t).URL)), testkit.StoreWait)
-	must(t, err)
-	t.Cleanup(func() { _ = rdb.Close() })
-	key := make([]byte, 32)
-	_, _ = rand.Read(key)
-	codec, err := grant.NewTokenCodec(seal.NewKeys(key))
-	must(t, err)
-	ring, err := keyring.New(store, seal.NewKeys(key))
-	must(t, err)
-	must(t, ring.Load(t.Context()))
-	grants := grant.NewService(store, redis.NewGrants(rdb), codec, slog.New(slog.DiscardHandler))
-	const issuer = "https://api.example.org"
-	e := New(Deps{
-		Issuer:       issuer,
-		RESTResource: issuer + "/v1",
-		Clients:      store,
-		Grants:       grants,
-		Signer:       ring,
-	})
-	connector := fx.Connector(issuer+"/mcp", perm.ProgrammesRead)
-	code, err := grants.Open(t.Context(), grant.Grant{
-		ID:          uuid.New(),
-		Kind:        connector.Kind,
-		ClientID:    connector.ID,
-		UserID:      fx.Member(perm.ProgrammesRead),
-		WorkspaceID: fx.WorkspaceID,
-		Permissions: connector.Required,
-		Resource:    connector.Resource,
-		Ends:        time.Now().Add(time.Hour),
-	}, grant.CodeTerms{
-		ClientID:    connector.ID,
-		RedirectURI: fixture.Callback,
-		Resource:    connector.Resource,
-		Challenge:   goldenChallenge,
-	})
-	must(t, err)
-	return e, connector, code
 }
 
 type callLog struct{ strings.Builder }

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+)
+
+// recorded requires so many events of refusals about a grant, for a reason, with what the client was told.
+func (b *testEnv) recorded(want int, reason string, g grant.Grant, caller uuid.UUID, refused *TokenError) {
+	b.Helper()
+	var n int
+	err := b.fixture.Owner.QueryRow(b.Context(), `select count(*) from account.audit_events where action = $1
+		and subject = $2 and detail->>'reason' = $3 and detail->>'error' = $4 and detail->>'description' = $5
+		and detail->>'client_id' = $6 and actor = $7 and tenant_id = $8 and user_id = $9`, audit.GrantRefused,
+		"grant:"+g.ID.String(), reason, refused.Code, refused.Description, g.ClientID.String(),
+		"client:"+caller.String(), g.WorkspaceID, g.UserID).Scan(&n)
+	must(b.T, err)
+	if n != want {
+		b.Errorf("%s: %d events with %q, want %d", reason, n, refused.Description, want)
+	}
+}
+
+// events counts the events of refusals in the workspace.
+func (b *testEnv) events() (n int) {
+	b.Helper()
+	must(b.T, b.fixture.Owner.QueryRow(b.Context(), `select count(*) from account.audit_events where tenant_id = $1
+		and action = $2`, b.fixture.WorkspaceID, audit.GrantRefused).Scan(&n))
+	return n
+}
+
+func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
+	t.Parallel()
+	for reason, change := range map[string]func(*testEnv, grant.Grant){
+		"llm_integration_off": func(b *testEnv, _ grant.Grant) { b.fixture.SetLLM(false) },
+		"permissions_lost": func(b *testEnv, _ grant.Grant) {
+			b.fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
+		},
+		"membership_ended": func(b *testEnv, _ grant.Grant) {
+			b.fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
+		},
+		"user_disabled": func(b *testEnv, _ grant.Grant) {
+			b.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
+		},
+		"time_over": func(b *testEnv, g grant.Grant) {
+			b.fixture.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
+		},
+		"client_deleted": func(b *testEnv, _ grant.Grant) {
+			b.fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, b.app.ID)
+		},
+		"disconnected_by_user": func(b *testEnv, g grant.Grant) {
+			must(b.T, b.Grants.Revoke(b.Context(), g, grant.ByUser, "user"))
+		},
+		"refresh_token_replayed": func(b *testEnv, g grant.Grant) {},
+		"request_does_not_match": func(b *testEnv, g grant.Grant) {},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			b := newTestEnv(t)
+			held := b.connect(b.app)
+			refresh, code := refreshOf(b.app, held.Refresh), "invalid_grant"
+			change(b, held.Grant)
+			switch reason {
+			case "client_deleted":
+				code = "invalid_client"
+			case "refresh_token_replayed":
+				b.mustToken("refresh", refresh)
+			case "request_does_not_match":
+				refresh, code = refresh.with(parameters{"resource": mcp}), "invalid_target"
+			}
+			b.recorded(1, reason, held.Grant, b.app.ID, b.refused(reason, refresh, code))
+		})
+	}
+}
+
+func TestRefusal_ThatReadNothingIsRecorded(t *testing.T) {
+	b := newTestEnv(t)
+	other := b.fixture.Connector(rest, perm.ProgrammesRead)
+	held := b.connect(b.app)
+	foreign := refreshOf(other, held.Refresh)
+	b.recorded(1, "another_client", held.Grant, other.ID, b.refused("another client", foreign, "invalid_grant"))
+	g, code := b.consent(b.linked)
+	wrong := b.exchangeOf(b.linked, code)
+	wrong.ClientSecret = "alm_cs_wrong"
+	b.recorded(1, "request_does_not_match", g, b.linked.ID, b.refused("wrong secret", wrong, "invalid_client"))
+	before := b.events()
+	short := refreshOf(b.app, held.Refresh).with(parameters{"resource": ""})
+	for range 3 { // refused before a store is asked
+		b.recorded(1, "request_does_not_match", held.Grant, b.app.ID, b.refused("incomplete", short, "invalid_request"))
+	}
+	if n := b.events(); n != before+1 {
+		t.Errorf("%d events of incomplete requests", n-before)
+	}
+	unnamed := refreshOf(b.app, held.Refresh)
+	unnamed.ClientID = "app"
+	b.refused("no client", unnamed, "invalid_client")
+	b.fixture.Exec(`delete from account.grants where id = $1`, held.Grant.ID)
+	b.refused("gone", refreshOf(b.app, held.Refresh), "invalid_grant")
+	b.refused("forged", refreshOf(b.app, "alm_rt_x"), "invalid_grant")
+	if n := b.events(); n != before+1 {
+		t.Errorf("%d events of requests without a grant or a client", n-before-1)
+	}
+}
+
+// Each reason is recorded once an hour.
+func TestRefusal_IsRecordedOnceAnHour(t *testing.T) {
+	b := newTestEnv(t)
+	held := b.connect(b.app)
+	b.fixture.SetLLM(false)
+	refresh := refreshOf(b.app, held.Refresh)
+	count := func(what string, want int) {
+		t.Helper()
+		for range 3 {
+			b.refused(what, refresh, "invalid_grant")
+		}
+		if n := b.events(); n != want {
+			t.Errorf("%s: %d events, want %d", what, n, want)
+		}
+	}
+	count("first", 1)
+	b.fixture.Exec(`delete from account.audit_events where tenant_id = $1`, b.fixture.WorkspaceID)
+	b.now = b.now.Add(29 * time.Minute)
+	count("in the same hour", 0)
+	b.now = b.now.Add(time.Minute)
+	count("in the next hour", 1)
+	b.fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
+	count("for another reason", 2)
+}
+
+// A forged code or token is recorded for its connector, once a while, and for no one else.
+func TestRefusal_OfForgedTokenIsRecordedForConnector(t *testing.T) {
+	b := newTestEnv(t)
+	stops := func(id uuid.UUID) (n int) {
+		t.Helper()
+		must(t, b.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.connection_stops
+			where client_id = $1 and tenant_id = $2 and user_id is null and stray and outcome = 'refused'
+			and reason like 'The refresh token is unknown%'`, id, b.fixture.WorkspaceID).Scan(&n))
+		return n
+	}
+	forged := refreshOf(b.app, "alm_rt_x")
+	for range 3 {
+		b.refused("forged", forged, "invalid_grant")
+	}
+	other := b.fixture.Connector(rest, perm.ProgrammesRead)
+	b.refused("forged, known only by name", refreshOf(other, "alm_rt_x").with(parameters{"resource": ""}),
+		"invalid_request")
+	for _, id := range []string{"app", uuid.NewString(), b.linked.PublicID()} {
+		unknown := forged
+		unknown.ClientID = id
+		_, _ = b.Token(t.Context(), unknown)
+	}
+	_, _ = b.Token(t.Context(), b.exchangeOf(b.linked, "alm_ac_x"))
+	var all int
+	must(t, b.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.connection_stops where tenant_id = $1`,
+		b.fixture.WorkspaceID).Scan(&all))
+	if n := stops(b.app.ID); n != 1 || all != 2 {
+		t.Errorf("%d attempts of the connector and %d in all, want 1 and 2", n, all)
+	}
+	var text credential.Secret
+	must(t, b.fixture.Owner.QueryRow(t.Context(), `select string_agg(reason, ' ') from account.connection_stops
+		where client_id = $1`, other.ID).Scan(&text))
+	if text.Reveal() != "resource is required."+librariesHelp {
+		t.Errorf("reason %q", text.Reveal())
+	}
+}
