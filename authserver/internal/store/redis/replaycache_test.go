@@ -77,3 +77,32 @@ func TestReplayCache_AcceptsKeyOnce(t *testing.T) {
 		t.Errorf("stopped Redis: %v %v", first, err)
 	}
 }
+
+// slow is a hook that sends commands after the deadline of their context.
+type slow struct{ loses }
+
+func (*slow) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, command goredis.Cmder) error {
+		if end, bounded := ctx.Deadline(); bounded {
+			time.Sleep(time.Until(end) + time.Millisecond)
+		}
+		return next(context.WithoutCancel(ctx), command)
+	}
+}
+
+// A call that Redis receives after its deadline has recorded nothing, and is no replay.
+func TestReplayCache_LateCallIsUnavailable(t *testing.T) {
+	client, err := Connect(credential.Fixed(credential.Secret(testkit.NewRedis(t).URL)), testkit.StoreWait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	cache := NewReplayCache(client)
+	if first, err := cache.First(t.Context(), "a", time.Minute); err != nil || !first {
+		t.Errorf("first: %t %v", first, err)
+	}
+	client.AddHook(&slow{})
+	if first, err := cache.First(t.Context(), "b", time.Minute); !errors.Is(err, errLate) || first {
+		t.Errorf("late: %t %v, want an error", first, err)
+	}
+}

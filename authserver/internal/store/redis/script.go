@@ -211,21 +211,14 @@ func (c clockSample) lower(at time.Time) int64 {
 	return c.server + (since - drift(since)).Milliseconds()
 }
 
-// upper returns the highest time that the server's clock can show at the moment at.
-func (c clockSample) upper(at time.Time) int64 {
-	since := at.Sub(c.sent)
-	return c.server + 1 + (since + drift(since)).Milliseconds()
-}
-
-// observe records a response. The response replaces the sample if it contradicts it, because a clock was set,
-// or if it now bounds the server's clock more tightly.
+// observe records a response. The response replaces the sample if the server's clock was set back, or if it bounds the
+// clock no less tightly.
 func (c *clock) observe(answer clockSample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sample := c.sample
-	contradicts := sample.received.IsZero() || answer.server < sample.lower(answer.sent)-1 ||
-		answer.server > sample.upper(answer.received)
-	if contradicts || answer.lower(answer.received) >= sample.lower(answer.received) {
+	setBack := answer.server < sample.lower(answer.sent)-1
+	if sample.received.IsZero() || setBack || answer.server >= sample.lower(answer.received) {
 		c.sample = answer
 	}
 }
