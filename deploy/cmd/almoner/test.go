@@ -93,8 +93,7 @@ func (t *testRun) result(err error) error {
 	return err
 }
 
-// test runs everything. Most tests wait for a store or a browser, so the lanes together keep two processors at work.
-// The first lane takes longest.
+// test runs everything. The steps that take longest start first.
 func test(ctx context.Context, root string) error {
 	t, race, err := begin(ctx, root)
 	if err != nil {
@@ -105,16 +104,14 @@ func test(ctx context.Context, root string) error {
 		return err
 	}
 	err = t.withServers(ctx, func() {
-		plain, concurrent, err := t.packages(ctx, race)
-		if err != nil {
+		plain, raced, err1 := t.packages(ctx, race, "./authserver/...")
+		others, othersRaced, err2 := t.packages(ctx, race, patterns("authserver", endToEnd)...)
+		if err := errors.Join(err1, err2); err != nil {
 			t.failed = append(t.failed, err.Error())
 			return
 		}
-		t.sideBySide(ctx,
-			lane{testEndToEnd},
-			lane{testPlain(plain)},
-			lane{testConcurrent(concurrent), checkStatically, testOutside, scanForVulnerabilities},
-		)
+		t.sideBySide(ctx, testEndToEnd, testConcurrent(raced), testPlain(others), testPlain(plain), testOutside,
+			checkStatically, testConcurrent(othersRaced))
 	})
 	if err := t.result(err); err != nil {
 		return err
@@ -123,33 +120,32 @@ func test(ctx context.Context, root string) error {
 	return nil
 }
 
-// A lane is a sequence of steps.
-type lane []func(ctx context.Context, t *testRun)
+// atOnce is how many steps run at once. Most tests wait for a store or a browser, so that three keep two processors at
+// work.
+const atOnce = 3
 
-// sideBySide runs lanes at once, or one after the other if there is one processor. The output of each step follows when
-// the step ends.
-func (t *testRun) sideBySide(ctx context.Context, lanes ...lane) {
+// sideBySide starts the steps in their order, atOnce of them or, with one processor, one at a time. The output of each
+// follows when it ends.
+func (t *testRun) sideBySide(ctx context.Context, steps ...func(ctx context.Context, t *testRun)) {
 	t.say("the steps run side by side; the output of each follows when it ends")
+	places := make(chan struct{}, min(atOnce, 2*runtime.NumCPU()-1))
 	var ends sync.WaitGroup
 	var ended sync.Mutex
 	quiet := *t
 	quiet.failed = nil
-	for _, steps := range lanes {
+	for _, step := range steps {
+		places <- struct{}{}
 		ends.Go(func() {
-			for _, step := range steps {
-				var out bytes.Buffer
-				own := quiet
-				own.out = &out
-				step(ctx, &own)
-				ended.Lock()
-				_, _ = out.WriteTo(t.out)
-				t.failed = append(t.failed, own.failed...)
-				ended.Unlock()
-			}
+			var out bytes.Buffer
+			own := quiet
+			own.out = &out
+			step(ctx, &own)
+			ended.Lock()
+			defer ended.Unlock()
+			_, _ = out.WriteTo(t.out)
+			t.failed = append(t.failed, own.failed...)
+			<-places
 		})
-		if runtime.NumCPU() == 1 {
-			ends.Wait()
-		}
 	}
 	ends.Wait()
 }
@@ -249,9 +245,9 @@ func (t *testRun) goTest(ctx context.Context, which, folder string, extra []stri
 // for a store, but with one processor more of them would slow down each other until they time out.
 func testsAtOnce() []string {
 	if runtime.NumCPU() == 1 {
-		return []string{"-p=2", "-parallel=2"} // the lanes run in turn
+		return []string{"-p=2", "-parallel=2"} // the steps run in turn
 	}
-	return []string{"-p=1", "-parallel=4"} // besides the other lanes
+	return []string{"-p=1", "-parallel=4"} // beside other steps
 }
 
 // testsWithin is the time limit of one package. The longest take 4 minutes on two processors, and ten times as long on
@@ -325,7 +321,7 @@ const (
 	scanWithin            = 3 * time.Minute
 )
 
-// checkStatically runs staticcheck on all modules. The tests of e2e are further checks.
+// checkStatically runs staticcheck on all modules, and govulncheck. The tests of e2e are further checks.
 func checkStatically(ctx context.Context, t *testRun) {
 	t.step(ctx, "build the checkers", "deploy/tools", ownDependencies(), "go", "build", "-o",
 		t.bin+string(filepath.Separator), "honnef.co/go/tools/cmd/staticcheck", "golang.org/x/vuln/cmd/govulncheck")
@@ -334,6 +330,7 @@ func checkStatically(ctx context.Context, t *testRun) {
 	for _, name := range outside() {
 		t.step(ctx, "staticcheck, "+name, name, ownDependencies(), staticcheck, "./...")
 	}
+	scanForVulnerabilities(ctx, t)
 }
 
 // scanForVulnerabilities reports known vulnerabilities in dependencies. It never fails the run, since its database
@@ -380,15 +377,15 @@ func (t *testRun) command(
 	return command
 }
 
-// packages returns the packages of the modules in go.work except e2e, those first whose tests take longest. concurrent
-// are those that share memory between goroutines and have quick tests or isRaced, if race. `make torture
-// PART=detector` tests all packages with the race detector.
-func (t *testRun) packages(ctx context.Context, race bool) (plain, concurrent []string, err error) {
+// packages returns the packages of the patterns, those first whose tests take longest. concurrent are those that
+// share memory between goroutines and have quick tests or isRaced, if race. `make torture PART=detector` tests all
+// packages with the race detector.
+func (t *testRun) packages(ctx context.Context, race bool, of ...string) (plain, concurrent []string, err error) {
 	var out bytes.Buffer
 	list := t.command(ctx, ".", nil, &out, "go", append([]string{
 		"list",
 		"-f={{.ImportPath}} {{if or .TestGoFiles .XTestGoFiles}}{{join .Imports \" \"}}{{end}}",
-	}, patterns(endToEnd)...)...)
+	}, of...)...)
 	if err := list.Run(); err != nil {
 		return nil, nil, fmt.Errorf("list the packages: %w\n%s", err, out.String())
 	}

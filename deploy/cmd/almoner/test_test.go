@@ -37,7 +37,7 @@ func TestSideBySide_KeepsOutputOfStepsApart(t *testing.T) {
 			own.step(ctx, name, ".", nil, "sh", "-c", "for n in 1 2 3; do echo "+name+"; done; exit 3")
 		}
 	}
-	run.sideBySide(t.Context(), lane{prints("one"), prints("two")}, lane{prints("three")})
+	run.sideBySide(t.Context(), prints("one"), prints("two"), prints("three"))
 	for _, name := range []string{"one", "two", "three"} {
 		want := "almoner: " + name + "\n" + strings.Repeat(name+"\n", 3) + "almoner: " + name + " FAILED"
 		if !strings.Contains(out.String(), want) {
