@@ -286,9 +286,11 @@ func TestError_ReadsFieldsAndRetryAfter(t *testing.T) {
 	} {
 		got := get(t, against(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", header)
-			answer(w, 400, `{"error":{"code":"VALIDATION_ERROR","message":"No.","fields":{"name":"Required."}}}`)
+			answer(w, 400, `{"error":{"code":"VALIDATION_ERROR","message":"No.","fields":{
+				"name":"Required.","endsOn":"Must be a date."}}}`)
 		}))
-		if (got.RetryAfter-want).Abs() > 5*time.Second || got.Fields["name"] != "Required." {
+		if (got.RetryAfter-want).Abs() > 5*time.Second || got.Fields["name"] != "Required." ||
+			!strings.Contains(got.Error(), "No.; endsOn: Must be a date.; name: Required.") {
 			t.Errorf("%q: %+v", header, got)
 		}
 	}
