@@ -107,31 +107,31 @@ func TestOpen_RefusesInvalidURLWithoutQuotingIt(t *testing.T) {
 
 func TestOpen_HooksSeeCommands(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{testkit.NewRedis(t).URL, startSentinel(t).URL} {
-		seen := &counting{}
-		client, err := Open(credential.Secret(url), limits(), seen)
-		must(t, err)
-		sent := 0
-		await.NoError(t, func() error { sent++; return client.Ping(t.Context()).Err() })
-		if seen.pings != sent {
-			t.Errorf("%d of %d pings were seen", seen.pings, sent)
-		}
-		_ = client.Close()
-	}
+	hook := &seen{command: "ping"}
+	client, err := Open(credential.Secret(testkit.NewRedis(t).URL), limits(), hook)
+	must(t, err)
+	defer func() { _ = client.Close() }()
+	hook.wantEach(t, func() error { return client.Ping(t.Context()).Err() })
 }
 
 // The client finds the new master by itself after a master dies, even if a Sentinel stops at the same time
 // with its connections still open. Connecting takes longer then than a server takes to respond.
 func TestSentinel_ClientFollowsMaster(t *testing.T) {
 	t.Parallel()
-	s := startSentinel(t)
+	dir, err := localstore.TempDir("almoner-redisurl-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s, err := localstore.StartRedisSentinel(t.Context(), localstore.Options{Dir: dir})
+	must(t, err)
+	t.Cleanup(s.Stop)
 	const name = "follower"
 	within := limits()
 	within.Dial /= 4
-	client, err := Open(credential.Secret(s.URL+"&client_name="+name), within)
+	hook := &seen{command: "set"}
+	client, err := Open(credential.Secret(s.URL+"&client_name="+name), within, hook)
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	await.NoError(t, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })
+	hook.wantEach(t, func() error { return client.Set(t.Context(), "word", "here", 0).Err() })
 	await.NoError(t, func() error {
 		n, err := client.Do(t.Context(), "WAIT", 2, 500).Int()
 		return errors.Join(err, unless(n == 2, "not every replica has it"))
@@ -176,18 +176,32 @@ func TestSentinel_NoMasterIsDialError(t *testing.T) {
 	}
 }
 
-type counting struct{ pings int }
+// seen is a hook that counts a command.
+type seen struct {
+	command string
+	times   int
+}
 
-func (c *counting) DialHook(next goredis.DialHook) goredis.DialHook { return next }
-func (c *counting) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+// wantEach sends the command until it succeeds, and checks that the hook has seen it each time.
+func (s *seen) wantEach(t *testing.T, send func() error) {
+	t.Helper()
+	sent := 0
+	await.NoError(t, func() error { sent++; return send() })
+	if s.times != sent {
+		t.Errorf("%d of %d commands were seen", s.times, sent)
+	}
+}
+
+func (s *seen) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (s *seen) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
-		if command.Name() == "ping" {
-			c.pings++
+		if command.Name() == s.command {
+			s.times++
 		}
 		return next(ctx, command)
 	}
 }
-func (c *counting) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (s *seen) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return next
 }
 
@@ -201,22 +215,6 @@ func isAskedBy(t *testing.T, sentinel *localstore.Redis, name string) bool {
 	list, err := owner.Do(t.Context(), "CLIENT", "LIST").Text()
 	must(t, err)
 	return strings.Contains(list, "name="+name)
-}
-
-func startSentinel(t *testing.T) *localstore.RedisSentinel {
-	t.Helper()
-	s, err := localstore.StartRedisSentinel(t.Context(), localstore.Options{Dir: tempDir(t)})
-	must(t, err)
-	t.Cleanup(s.Stop)
-	return s
-}
-
-func tempDir(t *testing.T) string {
-	t.Helper()
-	dir, err := localstore.TempDir("almoner-redisurl-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 func must(t testing.TB, err error) {

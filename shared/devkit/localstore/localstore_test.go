@@ -134,22 +134,12 @@ func TestPostgres_PauseAndResume(t *testing.T) {
 	}
 }
 
-func TestStartPostgres_RemovesStaleLockFile(t *testing.T) {
+// A killed process leaves a part of a data directory. A killed server leaves its lock file, and a session that hangs
+// prevents the next start unless it is ended first. A session of another server must not be ended.
+func TestStartPostgres_RecoversFromKill(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
-	server := startPostgres(t, dir)
-	server.Stop()
-	// The id of this process: it is running, but not a PostgreSQL of this directory.
-	stale := strconv.Itoa(os.Getpid()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
-	must(t, os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600))
-	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
-}
-
-// A session that hangs when its server is killed prevents the next start unless it is ended first. A session
-// of another server must not be ended.
-func TestStartPostgres_EndsOrphanedSessions(t *testing.T) {
-	t.Parallel()
-	dir := tempDir(t)
+	must(t, os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700))
 	server, other := startPostgres(t, dir), startPostgres(t, tempDir(t))
 	session, bystander := connect(t, server.URL), connect(t, other.URL)
 	orphan := int(session.PgConn().PID())
@@ -162,6 +152,9 @@ func TestStartPostgres_EndsOrphanedSessions(t *testing.T) {
 	if !slices.Contains(child.WorkingIn(server.data()), orphan) {
 		t.Fatal("the session does not outlive its server")
 	}
+	// The id of this process: it is running, but not a PostgreSQL of this directory.
+	stale := strconv.Itoa(os.Getpid()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
+	must(t, os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600))
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 	if slices.Contains(child.WorkingIn(server.data()), orphan) {
 		t.Error("the session outlives the next start")
@@ -198,19 +191,12 @@ func TestPostgres_RefusesWrongPasswordAndDirectoryInUse(t *testing.T) {
 func TestStartPostgres_RefusesOtherMajorVersion(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
-	startPostgres(t, dir).Stop()
+	must(t, os.MkdirAll(filepath.Join(dir, "data"), 0o700))
 	must(t, os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600))
 	_, err := StartPostgres(t.Context(), Options{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "created by PostgreSQL 9, which is not installed") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func TestStartPostgres_RecoversFromInterruptedInitdb(t *testing.T) {
-	t.Parallel()
-	dir := tempDir(t)
-	must(t, os.MkdirAll(filepath.Join(dir, "data.new", "base"), 0o700))
-	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 }
 
 func TestStartPostgres_RootNeedsReachableDirectory(t *testing.T) {
@@ -248,17 +234,12 @@ func TestRedis_DataSurvivesKillUntilForget(t *testing.T) {
 	ask("GET word", "$-1")
 }
 
-func TestRedis_VolatileWritesFileBeforeEachReply(t *testing.T) {
+func TestRedis_RequiresPasswordAndVolatileWritesFileBeforeEachReply(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, Options{Dir: tempDir(t), Volatile: true})
 	if got := redisAsk(t, server, "CONFIG GET appendfsync"); got != "*2|$11|appendfsync|$2|no" {
 		t.Errorf("appendfsync is %q, want no", got)
 	}
-}
-
-func TestRedis_RequiresPassword(t *testing.T) {
-	t.Parallel()
-	server := startRedis(t, Options{Dir: tempDir(t)})
 	server.password = "another"
 	if server.ping() == nil {
 		t.Error("a wrong password was accepted")
