@@ -136,18 +136,9 @@ func (b *testEnv) wantRevoked(want int) {
 	}
 }
 
-func TestRevokeGrants_RevokesThousandsButNotExpired(t *testing.T) {
-	b := ownTestEnv(t)
-	b.manyGrants(1200, 10)
-	b.wants("all", admin.RevokeGrants{Report: silent}, map[string]any{"revokedGrants": 1200.0})
-	b.wantRevoked(1200)
-	b.WantsRows("active", 10, `account.grants where state = 'active'`)
-	b.WantsRows("events", 1200, `account.audit_events where action = '`+audit.GrantRevoked+`' and actor = 'admin'
-		and detail->>'reason' = 'revoked_by_administrator'`)
-}
-
-// An interrupted command keeps the batches that it has committed, and a repeated one revokes the rest.
-func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
+// An interrupted command keeps the batches that it has committed, and a repeated one revokes the rest, but no expired
+// grants.
+func TestRevokeGrants_RevokesThousandsAndResumesAfterInterruption(t *testing.T) {
 	b := ownTestEnv(t)
 	b.manyGrants(1200, 0)
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -163,8 +154,12 @@ func TestRevokeGrants_InterruptedIsResumed(t *testing.T) {
 		t.Errorf("reported %v, then %v", reports, err)
 	}
 	b.wantRevoked(1000)
+	b.manyGrants(0, 10)
 	b.wants("again", admin.RevokeGrants{Report: silent}, map[string]any{"revokedGrants": 200.0})
 	b.wantRevoked(1200)
+	b.WantsRows("active", 10, `account.grants where state = 'active'`)
+	b.WantsRows("events", 1200, `account.audit_events where action = '`+audit.GrantRevoked+`' and actor = 'admin'
+		and detail->>'reason' = 'revoked_by_administrator'`)
 }
 
 func TestGrants_InvalidQueryIsRefused(t *testing.T) {
