@@ -17,6 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
+var must = testkit.Must
+
 // page returns the response to a scrape, served and requested as Prometheus does.
 func page(t *testing.T, registry *Registry) string {
 	t.Helper()
@@ -183,12 +185,5 @@ func BenchmarkMeasuredStatement(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		one.end(one.begin(context.Background(), operation("select 1")), nil)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -20,8 +20,11 @@ import (
 	"unsafe"
 
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	release "github.com/almonerhq/almoner/shared/net/version"
 )
+
+var must = testkit.Must
 
 // releaseVariable names the directory with the release, for the part of the test that runs in the namespaces.
 const releaseVariable = "ALMONER_TEST_RELEASE"
@@ -146,13 +149,6 @@ func hideInstallation(t *testing.T, dir string) {
 	run(t, "pg_createcluster", newest, "main")
 	run(t, "pg_ctlcluster", newest, "main", "start")
 	run(t, "systemctl", "start", "redis-server")
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // run runs a program. Its output is in a file, because a server that it starts keeps a pipe open.

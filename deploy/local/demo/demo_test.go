@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -20,6 +19,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
+var must, connect = testkit.Must, testkit.Connect
+
 func newSeed(t testing.TB) Seed {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "almoner-seed-")
@@ -28,14 +29,6 @@ func newSeed(t testing.TB) Seed {
 	s, err := LoadSeed(filepath.Join(dir, "seed"))
 	must(t, err)
 	return s
-}
-
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	db, err := pgx.Connect(t.Context(), url)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close(context.Background()) })
-	return db
 }
 
 // marked returns a migrated database that belongs to the seed's installation.
@@ -354,13 +347,6 @@ func TestImagine_SameAtAllTimesOfDay(t *testing.T) {
 					want[i].Name, want[i].Status)
 			}
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -19,7 +19,10 @@ import (
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 var binaries = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ALMONER_TEST_BINARIES"); dir != "" {
@@ -365,12 +368,5 @@ func TestStart_StoresMoveOutOfPrivateHome(t *testing.T) {
 		t.Errorf("at the second start they are in %s", again.StoreDir())
 	} else {
 		again.Stop()
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

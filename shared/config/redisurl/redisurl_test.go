@@ -18,6 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
+var must = testkit.Must
+
 // limits are short: a test that needs an answer repeats its call.
 func limits() Limits {
 	const short = testkit.SilentStoreWait / 10
@@ -215,11 +217,4 @@ func isAskedBy(t *testing.T, sentinel *localstore.Redis, name string) bool {
 	list, err := owner.Do(t.Context(), "CLIENT", "LIST").Text()
 	must(t, err)
 	return strings.Contains(list, "name="+name)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/almonerhq/almoner/shared/config/redisurl"
@@ -23,6 +22,8 @@ import (
 	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // A mount is a directory whose file is replaced as a CSI driver does it: path is a link to a file behind a link to a
 // directory, and the link to the directory is exchanged.
@@ -73,9 +74,7 @@ func withLogin(t *testing.T, address, user, password string) string {
 // The password of a role is changed while a pool is in use, and then the role.
 func TestPostgres_NewConnectionsUsePresentLogin(t *testing.T) {
 	database := testkit.NewDatabase(t)
-	admin, err := pgx.Connect(t.Context(), database.Superuser)
-	must(t, err)
-	t.Cleanup(func() { _ = admin.Close(context.Background()) })
+	admin := testkit.Connect(t, database.Superuser)
 	execute := func(sql string) {
 		t.Helper()
 		if _, err := admin.Exec(context.Background(), sql); err != nil {
@@ -287,12 +286,5 @@ func TestKeys_FollowFile(t *testing.T) {
 	if text := log.String(); strings.Count(text, "level=ERROR") != 1 || strings.Count(text, "setting changed") != 1 ||
 		strings.Contains(text, fresh) || strings.Contains(text, "hush") {
 		t.Error(text)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

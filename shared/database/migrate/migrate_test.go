@@ -17,14 +17,13 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
+var must, connect = testkit.Must, testkit.Connect
+
 // freshDatabase returns a database for a test's migrations, as the owner.
 func freshDatabase(t *testing.T) (url string, connection *pgx.Conn) {
 	t.Helper()
 	url = testkit.NewDatabase(t).Owner
-	connection, err := pgx.Connect(t.Context(), url)
-	must(t, err)
-	t.Cleanup(func() { _ = connection.Close(t.Context()) })
-	return url, connection
+	return url, connect(t, url)
 }
 
 // of makes migrations from SQL, numbered from 1.
@@ -167,9 +166,7 @@ func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
 	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	other, err := pgx.Connect(t.Context(), url)
-	must(t, err)
-	defer func() { _ = other.Close(t.Context()) }()
+	other := connect(t, url)
 	reader, err := connection.Begin(t.Context())
 	if err == nil {
 		_, err = reader.Exec(t.Context(), "select from one")
@@ -214,9 +211,7 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
 		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
 	all.TryFor = time.Second // less than the transaction lasts
-	observer, err := pgx.Connect(t.Context(), url)
-	must(t, err)
-	t.Cleanup(func() { _ = observer.Close(context.Background()) })
+	observer := connect(t, url)
 	ended := make(chan error, 1)
 	go func() {
 		applied, err := all.Up(t.Context(), url)
@@ -261,13 +256,6 @@ func TestUp_ConcurrentCallsApplyEachMigrationOnce(t *testing.T) {
 	}
 	if sum != 2 {
 		t.Errorf("%d were applied", sum)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

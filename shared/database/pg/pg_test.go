@@ -1,7 +1,6 @@
 package pg
 
 import (
-	"context"
 	"errors"
 	"net"
 	"slices"
@@ -17,6 +16,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // pair returns both ends of a connection.
 func pair(t *testing.T) (here, there net.Conn) {
@@ -68,9 +69,7 @@ func TestReadable_DetectsClosedConnection(t *testing.T) {
 
 func connected(t *testing.T) *pgx.Conn {
 	t.Helper()
-	connection, err := pgx.Connect(t.Context(), testkit.NewDatabase(t).Authserver)
-	must(t, err)
-	t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
+	connection := testkit.Connect(t, testkit.NewDatabase(t).Authserver)
 	registerUUIDs(connection.TypeMap())
 	return connection
 }
@@ -163,12 +162,5 @@ func TestPlans_HandleNullAndWrongLength(t *testing.T) {
 	kept := got
 	if err := (plan{}).Scan(make([]byte, 15), &got); err == nil || got != kept {
 		t.Errorf("15 bytes: %s, %v", got, err)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -22,13 +21,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	connection, err := pgx.Connect(t.Context(), url)
-	must(t, err)
-	t.Cleanup(func() { _ = connection.Close(context.Background()) })
-	return connection
-}
+var must, connect = Must, Connect
 
 const refused = "42501" // insufficient_privilege
 
@@ -177,13 +170,6 @@ func TestNewRedis_IsRemovedAfterKill(t *testing.T) {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err)
 	})
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestOnce_BuildsForFirstTestAndFailsEach(t *testing.T) {

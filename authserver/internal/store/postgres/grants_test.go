@@ -21,6 +21,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
+var must, connect = testkit.Must, testkit.Connect
+
 // The conditional updates are tested without Redis, which would hide their faults.
 
 type storeTest struct {
@@ -100,22 +102,6 @@ func (l *storeTest) awaitBlocked(tx pgx.Tx, sessions int) {
 // key returns the key of a grant of the fixture's workspace.
 func (l *storeTest) key(id uuid.UUID) grant.Key {
 	return grant.Key{WorkspaceID: l.fixture.WorkspaceID, ID: id}
-}
-
-// connect opens a session with a URL, which lasts until the test ends.
-func connect(t testing.TB, url string) *pgx.Conn {
-	t.Helper()
-	session, err := pgx.Connect(t.Context(), url)
-	must(t, err)
-	t.Cleanup(func() { _ = session.Close(context.WithoutCancel(t.Context())) })
-	return session
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // wantErr checks how what was tried ended: with the error want, or well if want is nil.
