@@ -1,12 +1,19 @@
 package app_test
 
 import (
+	"encoding/base32"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
+	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -195,4 +202,180 @@ func TestMail_ReportsAddedWebhook(t *testing.T) {
 	says("A webhook endpoint now gets personal data", 1, "Ada Okafor chose to send",
 		"at page.example.invalid of the workspace", "names")
 	equal(t, "mails to a member who manages nothing", len(s.box.Messages(other.Email)), 0)
+}
+
+// The changes of mail.Notices whose mail the store queues with the event.
+func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
+	s := mailing(t)
+	who := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
+	b := s.provider().linked(s, who)
+	pages := map[string]bool{}
+	mailed := func(subject, page string, words ...string) {
+		t.Helper()
+		pages[page] = true
+		contains(t, subject, s.mail(who.Email, subject, 1).Text, append(words, s.url+page+"\n")...)
+	}
+	mailed("An account was linked to yours", linkPage, "(address "+s.address+")")
+
+	s.needs("adding a passkey", newDevice(s).addTo(b, "Laptop"), 303)
+	mailed("A passkey was added to your account", keysPage, "The passkey Laptop was added")
+
+	const appPage = "/settings/security/authenticator"
+	setUp(t, b, appPage)
+	mailed("An authenticator app was set up", appPage)
+	codes := codesOn(b.Get(appPage).Send(appPage+"/codes", browsertest.Fields{}))
+	mailed("Your recovery codes were replaced", appPage)
+	asked := s.browser().Post("/login", url.Values{"email": {who.Email}, "password": {browsertest.Password}})
+	s.needs("a recovery code", asked.Send("/login/code", browsertest.Fields{"code": codes[0]}), 303)
+	mailed("A recovery code was used", appPage)
+	b.Get(appPage).Send(appPage+"/remove", browsertest.Fields{})
+	mailed("Your authenticator app was removed", appPage)
+
+	b.Get(keysPage).Send(removeKey, browsertest.Fields{})
+	mailed("A passkey was removed from your account", keysPage)
+	b.Get(linkPage).Send(unlink, browsertest.Fields{})
+	mailed("A linked account was removed", linkPage)
+
+	const tokens = "/settings/developers"
+	form := b.Get(s.inWorkspace(tokens + "/new")).Form(tokens + "/tokens")
+	form.Set("name", "Nightly")
+	form.Set("days", "7")
+	form["permissions"] = []string{string(perm.ProgrammesRead)}
+	for range 2 { // the second creates nothing
+		s.needs("creating a token", b.Post(tokens+"/tokens", form), 200)
+	}
+	mailed("A personal access token was created", "/settings/security#tokens", "token Nightly for the workspace")
+
+	for action, n := range mail.Notices() {
+		if n.ByEvent && action != audit.PasskeyStopped {
+			delete(pages, n.Page)
+			s.recorded(1, action, who.ID)
+		}
+	}
+	if len(pages) > 0 {
+		t.Errorf("the table does not have the pages %v", pages)
+	}
+	for _, m := range s.box.Messages(who.Email) {
+		equal(t, "mails "+m.Subject, len(s.letters(who.Email, m.Subject)), 1)
+	}
+}
+
+// The service is the test's own, because it counts all jobs.
+func TestNotices_RefusedChangeIsNotMailed(t *testing.T) {
+	s := ownMailing(t)
+	who := s.person()
+	b := s.signedIn(who)
+	s.needs("adding a passkey", newDevice(s).addTo(b, "Laptop"), 303)
+	s.mail(who.Email, "A passkey was added to your account", 1)
+	s.removePassword(who)
+	s.wants("removing it", b.Get(keysPage).Send(removeKey, browsertest.Fields{}), 409)
+	equal(t, "mails", read[int](s, `select count(*) from account_jobs.river_job where kind = 'mail'`), 1)
+}
+
+// setUp sets an authenticator app up.
+func setUp(t *testing.T, b *browsertest.Browser, path string) {
+	t.Helper()
+	page := b.Get(path)
+	for _, n := range page.Elements("input") {
+		if browsertest.Attribute(n, "id") != "setup-key" {
+			continue
+		}
+		key := strings.ReplaceAll(browsertest.Attribute(n, "value"), " ", "")
+		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, err := authenticator.Secret(secret).Code(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done := page.Send(path, browsertest.Fields{"code": code}); len(codesOn(done)) != 10 {
+			t.Fatalf("%d %s", done.Status, done.Text())
+		}
+		return
+	}
+	t.Fatalf("no key: %d %s", page.Status, page.Text())
+}
+
+// codesOn returns the recovery codes that a page shows.
+func codesOn(page *browsertest.Page) (codes []string) {
+	for _, n := range page.Elements("textarea") {
+		if text := n.FirstChild; text != nil && browsertest.Attribute(n, "id") == "recovery-codes" {
+			codes = append(codes, strings.Split(text.Data, "\n")...)
+		}
+	}
+	return codes
+}
+
+// token creates a personal access token, from how long ago and until when.
+func (s *site) token(who browsertest.Person, name string, age, left time.Duration) {
+	s.t.Helper()
+	s.fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,
+		created_at, expires_at) values ($1::uuid, sha256($1::uuid::text::bytea), $2, $3, $4, '{}', now() - $5::interval,
+		now() + $6::interval)`, uuid.New(), who.ID, s.fixture.WorkspaceID, name, age, left)
+}
+
+// Tokens of 90, 30 and 7 days, and tokens whose owner gets no mail. The service is the test's own, because it waits for
+// all jobs.
+func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
+	s := ownMailing(t)
+	await.True(t, "the job runs at the start", func() bool {
+		return read[int](s, `select count(*) from account_jobs.river_job
+			where kind = 'periodic' and state = 'completed'`) > 0
+	})
+	const day = 24 * time.Hour
+	who, quiet, disabled := s.person(), s.person(), s.person()
+	s.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, quiet.ID)
+	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
+	s.token(who, "ninety in a week", 83*day, 7*day-time.Minute)
+	s.token(who, "thirty in two days", 28*day, 2*day)
+	s.token(who, "seven in a day", 6*day, day-time.Minute)
+	s.token(who, "ninety in eight days", 82*day, 8*day)
+	s.token(who, "seven is new", 0, 7*day)
+	s.token(who, "seven in two days", 5*day, 2*day)
+	s.token(who, "expired", 30*day, -time.Minute)
+	s.token(who, "revoked", 28*day, 2*day)
+	s.fixture.Exec(`update account.personal_access_tokens set revoked_at = now() where name = 'revoked'`)
+	s.token(quiet, "quiet", 28*day, 2*day)
+	s.token(disabled, "disabled", 28*day, 2*day)
+	for range 2 {
+		s.fixture.Exec(`insert into account_jobs.river_job (kind, args, max_attempts, queue)
+			values ('periodic', '{}', 3, 'periodic')`)
+		s.awaitJobs("periodic")
+	}
+	const subject = "A personal access token is about to expire"
+	s.mail(who.Email, subject, 3)
+	s.awaitJobs("mail")
+	var told strings.Builder
+	for _, m := range s.letters("", subject) {
+		told.WriteString(m.Text)
+	}
+	for _, name := range []string{"ninety in a week", "thirty in two days", "seven in a day"} {
+		equal(t, "mails about "+name, strings.Count(told.String(), "token "+name), 1)
+	}
+	equal(t, "mails", len(s.letters("", subject)), 3)
+	equal(t, "mails that name the workspace", strings.Count(told.String(), "Riverside Food Bank"), 3)
+}
+
+// If a deployment sets a brand name, passkeys, logs and mails show it and never the name Almoner.
+func TestBrand_NoOtherNameIsShown(t *testing.T) {
+	s := ownMailing(t, func(c *app.Config) {
+		c.BrandName, c.MailFrom = "Harbour Trust", "Harbour Trust <harbour@example.org>"
+	})
+	who := s.member(perm.AccountAPIAccess)
+	s.fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject, detail)
+		values (gen_random_uuid(), $1, 'system', $2, 'token:x', '{"reason": "replaced"}')`,
+		s.fixture.WorkspaceID, audit.TokenRevoked)
+	b := s.signedIn(who)
+	s.forgotten(who)
+	letter := s.mail(who.Email, subjectReset, 1)
+	for what, text := range map[string]string{
+		"the challenge of a passkey": s.options(b, "/settings/passkeys/options"),
+		"the audit log":              b.Get("/settings/audit").Body,
+		"the mail as text":           letter.Text,
+		"the mail as HTML":           letter.HTML,
+	} {
+		contains(t, what, text, "Harbour Trust")
+		omits(t, what, text, "Almoner")
+	}
 }

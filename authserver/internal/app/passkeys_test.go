@@ -2,12 +2,15 @@ package app_test
 
 import (
 	"encoding/base64"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/descope/virtualwebauthn"
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
@@ -245,4 +248,179 @@ func TestReauth_PasskeyOnlyForItsUser(t *testing.T) {
 	s.lacks("fresh", b.Get("/settings/passkeys"), confirm)
 	s.hasEnded(before)
 	s.recorded(1, audit.SignInProved, ada.ID)
+}
+
+// A device holds one passkey and signs with it, for the origin in party.
+type device struct {
+	*site
+	authenticator virtualwebauthn.Authenticator
+	key           virtualwebauthn.Credential
+	party         virtualwebauthn.RelyingParty
+}
+
+func newDevice(s *site) *device {
+	party := virtualwebauthn.RelyingParty{ID: "localhost", Name: "Almoner", Origin: s.url}
+	return &device{s, virtualwebauthn.NewAuthenticator(), newPasskey(), party}
+}
+
+// options returns the options that a script gets from a path.
+func (s *site) options(b *browsertest.Browser, path string) string {
+	s.t.Helper()
+	page := b.Post(path, nil)
+	s.needs(path, page, http.StatusOK)
+	header := page.Header.Get("Content-Type") + ", " + page.Header.Get("Cache-Control")
+	equal(s.t, path, header, "application/json, no-store")
+	return page.Body
+}
+
+// made returns the device's response to a request for a new passkey.
+func (d *device) made(options string) string {
+	d.t.Helper()
+	asked, err := virtualwebauthn.ParseAttestationOptions(options)
+	d.must(err)
+	d.authenticator.Options.UserHandle = []byte(asked.UserID)
+	return virtualwebauthn.CreateAttestationResponse(d.party, d.authenticator, d.key, *asked)
+}
+
+// signed returns the device's response to a challenge and increments its counter.
+func (d *device) signed(options string) string {
+	d.t.Helper()
+	asked, err := virtualwebauthn.ParseAssertionOptions(options)
+	d.must(err)
+	d.key.Counter++
+	return virtualwebauthn.CreateAssertionResponse(d.party, d.authenticator, d.key, *asked)
+}
+
+func (d *device) addTo(b *browsertest.Browser, name string) *browsertest.Page {
+	d.t.Helper()
+	answer := d.made(d.options(b, "/settings/passkeys/options"))
+	return b.Post("/settings/passkeys", url.Values{"name": {name}, "credential": {answer}})
+}
+
+// added returns a device with a passkey of who.
+func (s *site) added(who browsertest.Person) *device {
+	s.t.Helper()
+	d := newDevice(s)
+	s.needs("adding a passkey", d.addTo(s.signedIn(who), "Laptop"), http.StatusSeeOther)
+	return d
+}
+
+func (d *device) signIn(b *browsertest.Browser) *browsertest.Page {
+	d.t.Helper()
+	return present(b, d.signed(d.options(b, "/login/passkey/options")))
+}
+
+func present(b *browsertest.Browser, answer string) *browsertest.Page {
+	return b.Post("/login/passkey", url.Values{"credential": {answer}, "return": {"/settings/apps"}})
+}
+
+// newPasskey returns a credential whose public key has its full length. The library drops leading zeros of a
+// coordinate, which one key in 128 has; a real authenticator does not.
+func newPasskey() virtualwebauthn.Credential {
+	const inFull = 77 // bytes of COSE for two coordinates of 32 bytes
+	for {
+		if c := virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2); len(c.Key.AttestationData()) == inFull {
+			return c
+		}
+	}
+}
+
+// Chromium sends the domain of an address in Punycode.
+func TestChromium_Passkeys(t *testing.T) {
+	s := shared(t)
+	ada := s.personAt("ada-" + uuid.NewString()[:8] + "@münchen.example")
+	c := openChromium(t, s)
+	c.signIn(ada)
+	c.open("/settings/security")
+	c.press("a", "Manage passkeys")
+	c.verifies(false)
+	c.fill("passkey-name", "Work laptop")
+	c.picture("passkeys-none")
+	c.press("button", "Add passkey")
+	c.sees("p", "No passkey was used. You can try again.")
+	s.rows(0, "passkeys", "user_id = $1", ada.ID)
+	c.verifies(true)
+	c.press("button", "Add passkey")
+	c.sees("div", "The passkey Work laptop was added.")
+	c.picture("passkeys-one")
+	made := c.key()
+	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
+		t.Errorf("another kind of passkey: %v %q %x", made.IsResidentCredential, made.RpID, made.UserHandle)
+	}
+	c.fill("passkey-name", "The same again")
+	c.press("button", "Add passkey")
+	c.sees("p", "This device already has a passkey for your account.")
+
+	c.signOut()
+	c.picture("login")
+	c.press("button", "Sign in with a passkey")
+	c.sees("dd", ada.Email)
+	used := c.key().SignCount
+	s.rows(1, "passkeys", "sign_count = $1 and user_id = $2", int64(used), ada.ID)
+	if used <= made.SignCount {
+		t.Errorf("the counter is %v after %v", used, made.SignCount)
+	}
+
+	c.open("/settings/passkeys")
+	c.fill("passkey-name", "Phone")
+	s.stale()
+	c.press("button", "Add passkey")
+	c.sees("h1", "Confirm your identity")
+	c.open("/settings/passkeys")
+	c.press("a", "Confirm your identity")
+	c.sees("label", "Password")
+	c.picture("again")
+	c.press("button", "Use a passkey")
+	c.sees("h2", "Add a passkey")
+
+	c.copyWithCounter(0) // before the sign-in page, where the browser may offer the passkey immediately
+	c.signOut()
+	c.press("button", "Sign in with a passkey")
+	c.sees("strong", "This passkey has changed")
+	c.picture("login-refused")
+	s.recorded(1, audit.PasskeyStopped, ada.ID)
+	c.signIn(ada)
+	c.open("/settings/passkeys")
+	c.sees("p", "This passkey may have been copied")
+	c.picture("passkeys-stopped")
+	c.press("summary", "Remove Work laptop")
+	c.press("button", "Remove Work laptop")
+	c.sees("div", "The passkey was removed.")
+	s.rows(0, "passkeys", "user_id = $1", ada.ID)
+	c.noFaults()
+}
+
+func TestChromium_OfferedPasskeySignsInByAutofill(t *testing.T) {
+	s := shared(t)
+	ada := s.person()
+	c := openChromium(t, s)
+	c.signIn(ada)
+	c.open("/settings/user")
+	c.sees("strong", "Add a passkey: Chrome on Linux")
+	c.picture("passkey-offer")
+	c.press("a", "Add a passkey")
+	c.press("button", "Add passkey")
+	c.sees("div", "The passkey Chrome on Linux was added.") // the suggested name
+	c.open(passwordPage)
+	c.press("summary", "Remove the password")
+	c.press("button", "Remove my password")
+	c.sees("div", "Your password was removed.")
+	c.signOut()
+	c.fill("email", "a")
+	c.sees("dd", ada.Email)
+	c.noFaults()
+}
+
+func TestChromium_NoPasskeyButtonWithoutScript(t *testing.T) {
+	s := shared(t)
+	c := openChromium(t, s)
+	c.withoutScript()
+	c.open("/login")
+	c.sees("h1", "Sign in")
+	c.do(chromedp.WaitNotVisible(words("button", "Sign in with a passkey")))
+	c.signIn(s.person())
+	c.open("/settings/passkeys")
+	c.sees("p", "Adding a passkey requires JavaScript")
+	c.do(chromedp.WaitNotVisible(chromedp.CSS("#passkey-name")))
+	c.noFaults()
 }

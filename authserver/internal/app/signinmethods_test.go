@@ -2,15 +2,26 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
+	"github.com/almonerhq/almoner/authserver/internal/signin/session"
+	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -198,4 +209,164 @@ func TestPasskeys_AreOnByDefaultWhereBrowsersSupportThem(t *testing.T) {
 		}
 		s.wants(host, page, 200)
 	}
+}
+
+func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
+	p := newProvider(t)
+	s := own(t, p.of)
+	ada := s.person()
+	p.vouching(map[string]any{"email": ada.Email})
+	d := s.added(ada)
+	mine, stranger, other := s.signedIn(ada), s.browser(), s.browser()
+	signed := url.Values{"credential": {d.signed(s.options(stranger, "/login/passkey/options"))}}
+	callback := p.agree(s, begin(s, other, "/login/upstream"))
+	again := url.Values{"credential": {d.signed(s.options(mine, "/login/again/passkey/options"))}}
+	restore := s.fixture.Database.Cut(t)
+	for name, page := range map[string]*browsertest.Page{
+		"a challenge":         stranger.Post("/login/passkey/options", nil),
+		"an answer":           stranger.Post("/login/passkey", signed),
+		"the page":            mine.Get(keysPage),
+		"a new one":           mine.Post(keysPage+"/options", nil),
+		"a proof":             mine.Post("/login/again/passkey", again),
+		"the question":        mine.Get("/login/again"),
+		"to the provider":     other.Get("/login/upstream"),
+		"back from it":        other.Get(callback),
+		"a proof at provider": mine.Get("/login/again/upstream"),
+		"a proof by password": mine.Post("/login/again", url.Values{"password": {browsertest.Password}}),
+		"a removal":           mine.Post(removeKey, nil),
+	} {
+		s.wants(name, page, 503)
+		equal(t, name+": says when to try again", page.Header.Get("Retry-After") != "", true)
+	}
+	restore()
+	s.wants("the passkey's answer after the outage", stranger.Post("/login/passkey", signed), 303)
+	s.wants("the provider's answer after the outage", other.Get(callback), 303)
+}
+
+func TestReauth_Password(t *testing.T) {
+	s := shared(t)
+	ada := s.person()
+	b := s.signedIn(ada)
+	proves := func(password, to string) *browsertest.Page {
+		return b.Post("/login/again", url.Values{"password": {password}, "return": {to}})
+	}
+	s.wants("no password", proves("", "/settings/apps"), 400)
+	s.wants("a wrong password", proves("wrong", "/settings/apps"), 400)
+	s.recorded(0, audit.SignInProved, ada.ID)
+	before := b.Cookies()
+	s.wants("the password", proves(browsertest.Password, "//evil.example"), 303, "/settings/user")
+	s.recorded(1, audit.SignInProved, ada.ID)
+	s.hasEnded(before)
+	equal(t, "signed in", inside(b), true)
+	signedOut := s.browser().Get("/login/again?return=/settings/apps")
+	s.wants("signed out", signedOut, 303, "/login?return=%2Fsettings%2Fapps")
+	for range 10 {
+		proves("wrong", "")
+	}
+	page := proves(browsertest.Password, "")
+	s.wants("after ten wrong ones", page, 429)
+	equal(t, "says when to try again", page.Header.Get("Retry-After") != "", true)
+}
+
+func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
+	s := shared(t)
+	p, ada := s.provider(), s.person()
+	for name, c := range map[string]struct {
+		authTime any
+		fresh    bool
+	}{
+		"it does not say":      {nil, false},
+		"just now":             {time.Now().Unix(), true},
+		"nine minutes ago":     {time.Now().Add(-9 * time.Minute).Unix(), true},
+		"an hour ago":          {time.Now().Add(-time.Hour).Unix(), false},
+		"its clock is ahead":   {time.Now().Add(30 * time.Second).Unix(), true},
+		"tomorrow":             {time.Now().Add(24 * time.Hour).Unix(), false},
+		"before there was any": {-5, false},
+	} {
+		p.vouching(map[string]any{"email": ada.Email, "auth_time": c.authTime})
+		b := s.browser()
+		p.through(s, b)
+		page := b.Get(keysPage)
+		s.wants(name, page, 200)
+		equal(t, name+": fresh", !page.HasText("confirm your identity first"), c.fresh)
+		equal(t, name+": a passkey may be added", b.Post(keysPage+"/options", nil).Status == 200, c.fresh)
+	}
+}
+
+// Most were begun at another process. It has a service of its own because it counts all challenges.
+func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
+	var url credential.Secret
+	s := own(t, newProvider(t).of, func(c *app.Config) { url = c.RedisURL })
+	rdb, err := redis.Connect(credential.Fixed(url), testkit.StoreWait)
+	s.must(err)
+	defer func() { _ = rdb.Close() }()
+	elsewhere := session.NewAttempts(redis.NewLoginCounters(rdb), slog.New(slog.DiscardHandler), time.Now)
+	for range 597 {
+		elsewhere.Begun(t.Context(), netip.MustParseAddr("192.0.2.1"))
+	}
+	stranger, other := s.browser(), s.browser()
+	stranger.Headers.Set("X-Forwarded-For", "192.0.2.1")
+	other.Headers.Set("X-Forwarded-For", "192.0.2.2")
+	asks := func() *browsertest.Page { return stranger.Post("/login/passkey/options", nil) }
+	for range 3 {
+		s.needs("a challenge", asks(), 200)
+	}
+	page := asks()
+	s.wants("one more challenge", page, 429, "Too many attempts")
+	if wait, err := strconv.Atoi(page.Header.Get("Retry-After")); err != nil || wait < 1 || wait > 900 {
+		t.Errorf("it says to wait for %q", page.Header.Get("Retry-After"))
+	}
+	page = stranger.Get("/login/upstream")
+	s.wants("the provider", page.HasHeader("Retry-After"), 429)
+	s.rows(3, "ceremonies", "true")
+	s.wants("from elsewhere", other.Post("/login/passkey/options", nil), 200)
+	stranger.SignIn(s.person()) // passwords are counted separately
+}
+
+const (
+	composed   = "Spaziergang \u00fcber Br\u00fccken"
+	decomposed = "Spaziergang u\u0308ber Bru\u0308cken"
+	// formerHash is what earlier releases stored for decomposed.
+	formerHash = "$argon2id$v=19$m=8,t=1,p=1$MNA+T9fAA0uMSLGcBUwyMA$hGLHOdaHsc2LDQ4wb+n7zVt/JA5d6pOUjC5Dg20OPwM"
+)
+
+// Addresses and passwords are one and the same in any spelling (contract, section 5).
+func TestSignIn_AcceptsAddressAndPasswordInAnySpelling(t *testing.T) {
+	s := shared(t)
+	ofTest := "-" + uuid.NewString()[:8] + "@"
+	hash, err := session.HashPassword(composed, session.LowestCost())
+	s.must(err)
+	for _, stored := range []string{"ada@münchen.example", "jos\u00e9@xn--zrich-kva.example"} {
+		id := s.fixture.User(strings.Replace(stored, "@", ofTest, 1))
+		s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, id, hash.Reveal())
+	}
+	for _, c := range []struct {
+		email, password string
+		status          int
+	}{
+		{"ada@münchen.example", composed, 303},
+		{"ada@xn--mnchen-3ya.example", decomposed, 303},
+		{"Ada@MU\u0308NCHEN.example", composed, 303},
+		{"\u202aada@münchen.example\u202c\u00a0", decomposed, 303},
+		{"jose\u0301@zürich.example", decomposed, 303},
+		{"JOS\u00c9@xn--zrich-kva.example", composed, 303},
+		{"ada@munchen.example", composed, 400},
+		{"ada@münchen.example", "Spaziergang uber Brucken", 400},
+	} {
+		status := s.tries(strings.Replace(c.email, "@", ofTest, 1), c.password)
+		equal(t, fmt.Sprintf("%+q", c.email), status, c.status)
+	}
+}
+
+// A hash that an earlier release stored for the text as it was typed is accepted once, and then replaced by the hash of
+// the normalized password.
+func TestSignIn_RenewsHashOfEarlierRelease(t *testing.T) {
+	s := shared(t)
+	ada := s.person()
+	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, ada.ID, formerHash)
+	equal(t, "the composed password", s.tries(ada.Email, composed), 400)
+	equal(t, "the decomposed password", s.tries(ada.Email, decomposed), 303)
+	equal(t, "the composed password then", s.tries(ada.Email, composed), 303)
+	equal(t, "the decomposed password then", s.tries(ada.Email, decomposed), 303)
+	s.rows(0, "users", "password_hash = $1", formerHash)
 }
