@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gorilla/mux"
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
 
@@ -50,7 +51,6 @@ import (
 type App struct {
 	Parts
 	Options
-	Handler http.Handler // serves every route
 
 	config    Config
 	log       *slog.Logger
@@ -85,6 +85,8 @@ type Parts struct {
 	Passwords *session.Passwords
 	Failures  *ratelimit.Limiter // of refusals; its Share runs only in Serve
 	Retention *retention.Store   // Serve calls its Run
+	Router    *mux.Router        // has every route
+	Handler   http.Handler       // serves every route
 }
 
 // New wires the parts. It does not wait for a store: one that is down at the start gives a 503, not a crash.

@@ -64,7 +64,7 @@ func FuzzRoutes(f *testing.F) {
 		f.Fatal("two seeds are equal")
 	}
 	fuzzing := flag.Lookup("test.fuzz").Value.String() != ""
-	s := newFuzzed(f)
+	s := underFuzz(f)
 	f.Fuzz(func(t *testing.T, path, method byte, id, query, headers, body string) {
 		method, path = method%byte(len(fuzzedMethods())), path%byte(len(paths()))
 		seed := routeSeed{fuzzedMethods()[method], paths()[path], id, query, headers, body, 0}
@@ -91,8 +91,8 @@ func (s *fuzzed) ask(t *testing.T, seed routeSeed) fuzzkit.Answer {
 	if !ok {
 		return fuzzkit.Answer{}
 	}
-	s.log.Take()
-	answer := fuzzkit.Ask(s.handler, r)
+	s.Log.Take()
+	answer := fuzzkit.Ask(s.Handler, r)
 	s.checkLog(t, order.Secrets(), answer)
 	if fuzzkit.Repeats(answer.Body, shown) {
 		t.Errorf("%d: a secret of the request's headers is in the answer", answer.Status)
@@ -199,7 +199,7 @@ func FuzzTokenEndpoint(f *testing.F) {
 		f.Fatal("two seeds are equal")
 	}
 	fuzzing := flag.Lookup("test.fuzz").Value.String() != ""
-	s := newFuzzed(f)
+	s := underFuzz(f)
 	f.Fuzz(func(t *testing.T, contentType, authorization, body string) {
 		answer := s.askForTokens(t, contentType, authorization, body)
 		want, isSeed := statuses[[3]string{contentType, authorization, body}]
@@ -223,12 +223,12 @@ func (s *fuzzed) askForTokens(t *testing.T, contentType, authorization, body str
 		Body:    order.Fill(body),
 		From:    s.from.Next(),
 	}.Read()
-	s.log.Take()
+	s.Log.Take()
 	if !ok {
 		return fuzzkit.Answer{}
 	}
 	basic := r.Header.Get("Authorization") != ""
-	answer := fuzzkit.Ask(s.handler, r)
+	answer := fuzzkit.Ask(s.Handler, r)
 	s.checkLog(t, order.Secrets(), answer)
 	switch secrets := order.Secrets(); {
 	case fuzzkit.Repeats(answer.Body, secrets):
@@ -268,7 +268,7 @@ func checkTokens(t *testing.T, answer fuzzkit.Answer) {
 // checkLog requires that the log of one request contains no secret of the request or its response, and no panic.
 func (s *fuzzed) checkLog(t *testing.T, secrets []string, answer fuzzkit.Answer) {
 	t.Helper()
-	logged := s.log.Take()
+	logged := s.Log.Take()
 	for _, name := range []string{"access_token", "refresh_token", "clientSecret"} {
 		if made := answer.Text(name); made != "" {
 			secrets = append(secrets, made)

@@ -1,11 +1,9 @@
 package app_test
 
 import (
-	"context"
-	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"html"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -32,20 +29,14 @@ import (
 )
 
 const (
-	fuzzedBase = apitest.Issuer
-	tokenPath  = apitest.TokenPath
-	verifier   = apitest.Verifier
+	tokenPath = apitest.TokenPath
+	verifier  = apitest.Verifier
 )
 
-// A fuzzed is the whole of authserver without a listener, over real stores, with a user who has every credential that
-// inputs may name.
+// A fuzzed is the whole of authserver over real stores, with a user who has every credential that inputs may name. Its
+// inputs are sent without a connection.
 type fuzzed struct {
-	t        testing.TB
-	fixture  *fixture.Fixture
-	handler  http.Handler
-	grants   *grant.Service
-	sessions *session.Sessions
-	log      *testkit.Log
+	*apitest.Server
 	from     fuzzkit.Addresses
 	password credential.Secret // its hash, because hashing is slow
 	actors   actors
@@ -55,11 +46,11 @@ type fuzzed struct {
 
 // actors are a workspace with one client of each kind, and a member who holds every permission.
 type actors struct {
-	user                                     workspace.User
-	connector, linked, basic                 client.Client
-	linkedSecret, basicSecret, serviceSecret credential.Secret
-	service                                  uuid.UUID
-	pat                                      credential.Secret
+	user                      workspace.User
+	connector, linked, basic  client.Client
+	linkedSecret, basicSecret credential.Secret
+	service                   apitest.ClientWithSecret
+	pat                       credential.Secret
 }
 
 func everything() perm.Set { return perm.ForConnectors().Union(perm.NewSet(perm.AccountAPIAccess)) }
@@ -68,47 +59,20 @@ func everything() perm.Set { return perm.ForConnectors().Union(perm.NewSet(perm.
 // of refusals.
 const inputsPerActors = 200
 
-func newFuzzed(t testing.TB) *fuzzed {
-	t.Helper()
-	s := &fuzzed{t: fuzzkit.Outside(t), log: &testkit.Log{}}
-	s.fixture = fixture.New(s.t)
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails (crypto/rand)
-	config := app.Config{
-		Listen:         "127.0.0.1:0",
-		BaseURL:        fuzzedBase,
-		AppURL:         "http://localhost:8081",
-		DatabaseURL:    credential.Secret(s.fixture.Database.Authserver),
-		RedisURL:       credential.Secret(testkit.NewRedis(t).URL),
-		Keys:           credential.Secret(base64.RawURLEncoding.EncodeToString(key)),
-		TrustedProxies: fuzzkit.Proxy,
-		ClientDomains:  "none",
-		Passkeys:       true,
+// underFuzz is the service that the fuzz tests share.
+var underFuzz = testkit.Once(func(t testing.TB) *fuzzed {
+	s := &fuzzed{Server: apitest.Own(t, func(c *app.Config, _ string) {
+		c.AppURL, c.TrustedProxies, c.Passkeys = "http://localhost:8081", fuzzkit.Proxy, true
+		c.ClientDomains, c.ClientDocumentCA = "none", ""
 		// not called, see paths
-		UpstreamIssuer:       "https://127.0.0.1:1",
-		UpstreamClientID:     "x",
-		UpstreamClientSecret: "x",
-		UpstreamName:         "Riverside",
-		StoreWait:            testkit.StoreWait,
-	}
-	if mistakes := config.Check(); len(mistakes) > 0 {
-		t.Fatal(mistakes)
-	}
-	built, err := app.New(t.Context(), config, slog.New(slog.NewTextHandler(s.log, nil)))
-	s.must(err)
-	s.t.Cleanup(built.Close)
-	s.must(built.Keyring.Load(t.Context()))
-	s.handler, s.grants, s.sessions = built.Handler, built.Grants, built.Sessions
+		c.UpstreamIssuer, c.UpstreamName = "https://127.0.0.1:1", "Riverside"
+		c.UpstreamClientID, c.UpstreamClientSecret = "x", "x"
+	})}
+	var err error
 	s.password, err = session.HashPassword(browsertest.Password, session.LowestCost())
-	s.must(err)
+	s.Must(err)
 	return s
-}
-
-func (s *fuzzed) must(err error) {
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
+})
 
 // renew creates new actors after many inputs, or after a change to them.
 func (s *fuzzed) renew() {
@@ -116,25 +80,17 @@ func (s *fuzzed) renew() {
 		return
 	}
 	s.left = inputsPerActors
-	s.fixture.WorkspaceID = s.fixture.Workspace("Riverside Food Bank")
-	c := actors{user: workspace.User{Email: "person-" + uuid.NewString() + "@example.org"}, service: uuid.New()}
-	c.user.ID = s.fixture.User(c.user.Email)
-	s.fixture.Exec(`update account.users set password_hash = $2 where id = $1`, c.user.ID, s.password.Reveal())
-	s.fixture.Join(s.fixture.WorkspaceID, c.user.ID, everything()...)
-	c.connector = s.fixture.Connector(fuzzedBase+"/v1", perm.ProgrammesRead, perm.ProgrammesWrite)
-	c.linked, c.linkedSecret = s.fixture.Confidential(perm.ProgrammesRead)
-	c.basic, c.basicSecret = s.fixture.Confidential(perm.ProgrammesRead)
-	s.fixture.Exec(`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic'
+	s.Fixture.WorkspaceID = s.Fixture.Workspace("Riverside Food Bank")
+	c := actors{user: workspace.User{Email: "person-" + uuid.NewString() + "@example.org"}, service: s.Service()}
+	c.user.ID = s.Fixture.User(c.user.Email)
+	s.Fixture.Exec(`update account.users set password_hash = $2 where id = $1`, c.user.ID, s.password.Reveal())
+	s.Fixture.Join(s.Fixture.WorkspaceID, c.user.ID, everything()...)
+	c.connector = s.Fixture.Connector(apitest.REST, perm.ProgrammesRead, perm.ProgrammesWrite)
+	c.linked, c.linkedSecret = s.Fixture.Confidential(perm.ProgrammesRead)
+	c.basic, c.basicSecret = s.Fixture.Confidential(perm.ProgrammesRead)
+	s.Fixture.Exec(`update account.oauth_clients set token_endpoint_auth_method = 'client_secret_basic'
 		where id = $1`, c.basic.ID)
-	var err error
-	c.serviceSecret, err = credential.ClientSecret.New(rand.Reader)
-	s.must(err)
-	s.fixture.Exec(`insert into account.oauth_clients
-		(id, kind, name, redirect_uris, required_permissions, token_endpoint_auth_method)
-		values ($1, 'service', 'Reporting', '{}', '{}', 'client_secret_basic')`, c.service)
-	s.fixture.Exec(`insert into account.client_secrets (client_id, hash) values ($1, $2)`,
-		c.service, credential.Hash(c.serviceSecret.Reveal()))
-	c.pat = s.fixture.Token(c.user.ID, everything()...)
+	c.pat = s.Fixture.Token(c.user.ID, everything()...)
 	s.actors = c
 }
 
@@ -148,7 +104,7 @@ func (s *fuzzed) stock() fuzzkit.Placeholders {
 	}
 	return fuzzkit.Placeholders{
 		Public: map[string]func() string{
-			"tenant":    s.fixture.WorkspaceID.String,
+			"tenant":    s.Fixture.WorkspaceID.String,
 			"connector": s.actors.connector.ID.String,
 			"linked":    s.actors.linked.ID.String,
 			"email":     func() string { return s.actors.user.Email },
@@ -156,7 +112,7 @@ func (s *fuzzed) stock() fuzzkit.Placeholders {
 		Secret: map[string]func() string{
 			"secret":     s.actors.linkedSecret.Reveal,
 			"basic":      func() string { return basic(s.actors.basic.ID, s.actors.basicSecret) },
-			"service":    func() string { return basic(s.actors.service, s.actors.serviceSecret) },
+			"service":    func() string { return basic(s.actors.service.ID, s.actors.service.Secret) },
 			"pat":        s.actors.pat.Reveal,
 			"code":       func() string { return s.code(s.actors.connector) },
 			"linkedcode": func() string { return s.code(s.actors.linked) },
@@ -169,7 +125,7 @@ func (s *fuzzed) stock() fuzzkit.Placeholders {
 			"password":   func() string { return browsertest.Password },
 			"session":    s.signIn,
 			"key": func() string {
-				return s.hiddenIn("/settings/developers?tenant=" + s.fixture.WorkspaceID.String())
+				return s.hiddenIn("/settings/developers?tenant=" + s.Fixture.WorkspaceID.String())
 			},
 			"ticket": func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
 		},
@@ -178,21 +134,7 @@ func (s *fuzzed) stock() fuzzkit.Placeholders {
 
 // code returns the code of a new consent of the user.
 func (s *fuzzed) code(c client.Client) string {
-	resource, challenge := fuzzedBase+"/v1", ""
-	if c.Kind == client.Connector {
-		resource, challenge = c.Resource, grant.ChallengeOf(verifier)
-	}
-	code, err := s.grants.Open(context.Background(), grant.Grant{
-		ID:          uuid.New(),
-		Kind:        c.Kind,
-		ClientID:    c.ID,
-		UserID:      s.actors.user.ID,
-		WorkspaceID: c.WorkspaceID,
-		Permissions: c.Required,
-		Resource:    resource,
-		Ends:        time.Now().Add(c.Kind.Traits().GrantLife),
-	}, grant.CodeTerms{ClientID: c.ID, RedirectURI: fixture.Callback, Resource: resource, Challenge: challenge})
-	s.must(err)
+	_, code := s.Consent(c, s.actors.user.ID)
 	return code.Reveal()
 }
 
@@ -223,9 +165,9 @@ func (s *fuzzed) restAccess() string {
 func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
 	r := httptest.NewRequest("POST", tokenPath, strings.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
-	answer := fuzzkit.Ask(s.handler, r)
+	answer := fuzzkit.Ask(s.Handler, r)
 	if answer.Status != http.StatusOK {
-		s.t.Fatalf("no tokens: %d %s", answer.Status, answer.Body)
+		panic(fmt.Sprintf("no tokens: %d %s", answer.Status, answer.Body))
 	}
 	return answer
 }
@@ -233,9 +175,9 @@ func (s *fuzzed) tokens(contentType, body string) fuzzkit.Answer {
 // signIn signs the user in and returns the session cookie.
 func (s *fuzzed) signIn() string {
 	recorder := httptest.NewRecorder()
-	s.sessions.Load(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Sessions.Load(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		proof := session.Proof{Method: session.Password, PasswordHash: s.password}
-		s.must(s.sessions.Begin(w, r, s.actors.user, proof, netip.MustParseAddr("192.0.2.1")))
+		s.Must(s.Sessions.Begin(w, r, s.actors.user, proof, netip.MustParseAddr("192.0.2.1")))
 	})).ServeHTTP(recorder, httptest.NewRequest("GET", "/", nil))
 	s.cookie = recorder.Result().Cookies()[0].Value
 	return s.cookie
@@ -260,7 +202,7 @@ var hidden = regexp.MustCompile(`name="(?:key|ticket)" value="([^"]+)"`)
 func (s *fuzzed) hiddenIn(target string) string {
 	r := httptest.NewRequest("GET", target, nil)
 	r.Header.Set("Cookie", "almoner="+s.cookie)
-	if found := hidden.FindStringSubmatch(fuzzkit.Ask(s.handler, r).Body); found != nil {
+	if found := hidden.FindStringSubmatch(fuzzkit.Ask(s.Handler, r).Body); found != nil {
 		return html.UnescapeString(found[1])
 	}
 	return "none"

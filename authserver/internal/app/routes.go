@@ -86,21 +86,21 @@ func (a *App) newHandler() error {
 		Now:     a.Now,
 		Log:     a.log,
 	}
-	router := rest.NewRouter(rest.Deprecated())
-	a.accountRoutes(router, account.Routes())
-	a.documentRoutes(router, metadata)
-	a.pageRoutes(router)
+	a.Router = rest.NewRouter(rest.Deprecated())
+	a.accountRoutes(a.Router, account.Routes())
+	a.documentRoutes(a.Router, metadata)
+	a.pageRoutes(a.Router)
 	nothing := flat(apierr.NotFound, "This path does not exist.")
 	for _, prefix := range []string{"/v1/", "/.well-known/", "/mcp/"} {
-		router.PathPrefix(prefix).Handler(nothing)
+		a.Router.PathPrefix(prefix).Handler(nothing)
 	}
-	router.Handle("/register", flat(apierr.NotFound, "Open client registration is not supported. Register the client "+
-		"in the settings of a workspace or by its API."))
-	router.NotFoundHandler = a.Sessions.Load(a.settings.NotFound())
+	a.Router.Handle("/register", flat(apierr.NotFound, "Open client registration is not supported. Register the "+
+		"client in the settings of a workspace or by its API."))
+	a.Router.NotFoundHandler = a.Sessions.Load(a.settings.NotFound())
 	lastResort := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		apierr.Write(w, apierr.Flat, apierr.Of(nil))
 	})
-	a.Handler = a.watch.Observe(router, a.proxies, a.log, lastResort)
+	a.Handler = a.watch.Observe(a.Router, a.proxies, a.log, lastResort)
 	return nil
 }
 

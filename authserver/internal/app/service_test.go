@@ -7,13 +7,17 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"github.com/almonerhq/almoner/authserver/internal/app"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -292,5 +296,43 @@ func TestCompress_DocumentsButNoSecrets(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		may := slices.Contains(send(method, path).Values("Vary"), "Accept-Encoding")
 		equal(t, request+" can be compressed", may, want)
+	}
+}
+
+// Invariant O1 of package openapi for this service: the document describes every method of every API route, and
+// describes no other. Pages and this service's health are served at the app's URL and are not in the document.
+func TestO1_RoutesAreThoseDescribed(t *testing.T) {
+	s := shared(t)
+	described, err := openapi.New("https://api.example.org")
+	s.must(err)
+	others := []string{"/healthz", "/readyz", "/register", "/v1/", "/.well-known/", "/mcp/"} // the last four are 404
+	var routed []string
+	err = s.Router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		path, err := route.GetPathTemplate()
+		if err != nil || slices.Contains(others, path) || isForPeople(path) {
+			return err
+		}
+		recorder := httptest.NewRecorder()
+		target := strings.NewReplacer("{", "", "}", "").Replace(path)
+		s.Router.ServeHTTP(recorder, httptest.NewRequest("BREW", target, nil))
+		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
+			if method == "HEAD" { // implied by GET
+				continue
+			}
+			operation, found := described.Find(method, path)
+			if !found {
+				t.Errorf("%s %s is not described", method, path)
+			}
+			routed = append(routed, method+" "+operation.Path)
+		}
+		return nil
+	})
+	if err != nil || len(routed) < 15 {
+		t.Fatalf("%v, %d routes", err, len(routed))
+	}
+	for _, o := range described.Operations() {
+		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Authserver) {
+			t.Errorf("%s %s is described for %s; is it a route of this service: %t", o.Method, o.Path, o.Service, is)
+		}
 	}
 }

@@ -76,6 +76,7 @@ type site struct {
 
 // A service is a running authserver.
 type service struct {
+	app.Parts
 	url      string
 	log      *testkit.Log
 	box      *mailbox.Mailbox // of all users, if the service sends mail
@@ -180,6 +181,7 @@ func start(t testing.TB, box *mailbox.Mailbox, changes ...change) *site {
 		o.Cost, o.MailPoll = session.LowestCost(), 100*time.Millisecond
 	})
 	s.must(err)
+	s.Parts = made.Parts
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- made.Serve(ctx) }()

@@ -169,14 +169,12 @@ func (b *Browser) Post(path string, fields url.Values) *Page {
 	return b.send(what, "application/x-www-form-urlencoded", strings.NewReader(fields.Encode()))
 }
 
-// Issuer is the base URL of the API.
-const Issuer = apitest.Issuer
-
-// Resource is the REST API's resource identifier.
-const Resource = apitest.REST
-
-// Password is the password of every user that a Server creates.
-const Password = "correct horse battery staple"
+// The base URL of the API, its resource identifier, and the password of every user that a Server creates.
+const (
+	Issuer   = apitest.Issuer
+	Resource = apitest.REST
+	Password = "correct horse battery staple"
+)
 
 // A Server is authserver with users who can sign in.
 type Server struct {
