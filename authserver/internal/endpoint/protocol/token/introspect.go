@@ -54,7 +54,7 @@ func (e Endpoints) Introspect() http.Handler {
 // introspect tells an unauthenticated caller nothing about the token. It checks the token's text before the query, so
 // that one query reads both the caller and the token. It returns the caller's name too.
 func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (out answer, caller string, err error) {
-	parameters, mistake := decode(w, r)
+	parameters, mistake := Decode(w, r)
 	from, err := readCaller(r, parameters, mistake)
 	if err != nil {
 		return answer{}, from.name, err
@@ -115,7 +115,7 @@ type presented struct {
 
 // readToken reads the token of the request without a query to Postgres. It looks only at the token's text:
 // token_type_hint is a hint (RFC 7662, section 2.1).
-func (e Endpoints) readToken(r *http.Request, parameters decoded) (presented, error) {
+func (e Endpoints) readToken(r *http.Request, parameters Decoded) (presented, error) {
 	if parameters.Dialect == engine.JSON {
 		return presented{}, apierr.New(apierr.Invalid, "Content-Type must be application/x-www-form-urlencoded.")
 	}
@@ -185,7 +185,7 @@ type caller struct {
 // readCaller reads the caller's credentials from the Authorization header if there is one, and otherwise from the form
 // (RFC 6749, section 2.3.1). unread is the error of reading the body, if any. A secret that cannot have been issued is
 // refused without a query to Postgres. The caller's name is set together with every error that concerns that caller.
-func readCaller(r *http.Request, p decoded, unread error) (caller, error) {
+func readCaller(r *http.Request, p Decoded, unread error) (caller, error) {
 	var c caller
 	if len(r.Header.Values("Authorization")) > 0 {
 		var ok bool
@@ -258,7 +258,7 @@ func (e Endpoints) Revoke() http.Handler {
 }
 
 func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
-	parameters, err := decode(w, r, "client_id", "client_secret", "token", "token_type_hint")
+	parameters, err := Decode(w, r, "client_id", "client_secret", "token", "token_type_hint")
 	if err != nil {
 		return err
 	}
