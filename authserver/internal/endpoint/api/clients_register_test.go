@@ -66,6 +66,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 	b.wantSecrets(0)
 }
 
+// client.TestAccept_RefusesInvalidRegistrations and client.TestRefuseRedirect have what else is refused.
 func TestRegister_BadRegistrationIs400(t *testing.T) {
 	b := newTestEnv(t)
 	const metadata, redirect, long = "invalid_client_metadata", "invalid_redirect_uri", "https://app.example.org/"
@@ -77,39 +78,19 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 	for what, c := range map[string]struct{ body, code string }{
 		"no name":                    {app("name", nil), metadata},
 		"an empty name":              {app("name", ""), metadata},
-		"a name of spaces":           {app("name", "  "), metadata},
 		"a name that is a number":    {app("name", 7), metadata},
 		"no permissions":             {app("requiredPermissions", nil), metadata},
 		"an empty list":              {app("requiredPermissions", []string{}), metadata},
-		"an unknown permission":      {app("requiredPermissions", []string{"programmes:read:everything"}), metadata},
-		"a permission in upper case": {app("requiredPermissions", []string{"Programmes:Read:Programmes"}), metadata},
 		"permissions as one text":    {app("requiredPermissions", "programmes:read:programmes"), metadata},
 		"an unknown platform":        {bot("connectorPlatform", "other"), metadata},
 		"a platform in another case": {bot("connectorPlatform", "Claude"), metadata},
 		"an empty platform":          {bot("connectorPlatform", ""), metadata},
 		"an empty resource":          {app("resource", ""), metadata},
 		"an empty method":            {app("tokenEndpointAuthMethod", ""), metadata},
-		"a platform alone":           {bot("resource", nil), metadata},
-		"a resource alone":           {bot("connectorPlatform", nil), metadata},
-		"another resource":           {bot("resource", "https://api.example.org"), metadata},
-		"a resource with a slash":    {bot("resource", apitest.MCP+"/"), metadata},
-		"account:api:access":         {bot("requiredPermissions", []string{"account:api:access"}), metadata},
-		"a connector's secret":       {bot("tokenEndpointAuthMethod", "client_secret_post"), metadata},
-		"no secret for an app":       {app("tokenEndpointAuthMethod", "none"), metadata},
-		"an unknown method":          {app("tokenEndpointAuthMethod", "private_key_jwt"), metadata},
 		"no redirect URIs":           {app("redirectUris", nil), redirect},
 		"no redirect URI":            {uris(), redirect},
 		"21 redirect URIs":           {uris(strings.Fields(strings.Repeat("https://a.example/ ", 21))...), redirect},
-		"a relative one":             {uris("/callback"), redirect},
 		"http":                       {uris("http://app.example.org/callback"), redirect},
-		"another scheme":             {uris("javascript:alert(1)"), redirect},
-		"a fragment":                 {uris("https://app.example.org/#x"), redirect},
-		"user info":                  {uris("https://me@app.example.org/"), redirect},
-		"a wildcard":                 {uris("https://*.example.org/"), redirect},
-		"a code parameter":           {uris("https://app.example.org/?code=1"), redirect},
-		"an iss parameter":           {uris("https://app.example.org/?a=1&iss=2"), redirect},
-		"too long":                   {uris(long + strings.Repeat("x", 2048)), redirect},
-		"one good, one bad":          {uris(long, "ftp://x.example/"), redirect},
 		"malformed JSON":             {"{", metadata},
 		"an array":                   {"[]", metadata},
 		"null":                       {"null", metadata},
@@ -118,6 +99,7 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 		"RedirectUris":               {otherCase, redirect},
 		"trailing data":              {confidential(nil) + "{}", metadata},
 		"no body":                    {"", metadata},
+		"Name":                       {confidential(fields{"name": nil, "Name": "Donor sync"}), metadata},
 	} {
 		b.Wants(what, b.send("POST", clients, c.body), 400, c.code)
 	}
@@ -132,12 +114,6 @@ func TestRegister_BadRegistrationIs400(t *testing.T) {
 	b.Wants("an encoded body", encoded, 400, metadata)
 	b.Contains("an encoded body", encoded.Body, "Content-Encoding is not supported")
 	b.wantClients(0)
-}
-
-func TestRegister_MemberNamesAreCaseSensitive(t *testing.T) {
-	b := newTestEnv(t)
-	body := confidential(fields{"name": nil, "Name": "Donor sync"})
-	b.Wants("Name", b.send("POST", clients, body), 400, "invalid_client_metadata")
 }
 
 func TestRegister_LoopbackRedirectsAndLimitsAreAccepted(t *testing.T) {

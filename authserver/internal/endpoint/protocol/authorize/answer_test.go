@@ -81,18 +81,6 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	}
 }
 
-func TestApproval_PreservesQueryOfRedirectURI(t *testing.T) {
-	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	const uri = "https://app.example.org/cb?b=%7e&a=1+2&&c"
-	site.Fixture.Exec(`update account.oauth_clients set redirect_uris = $2 where id = $1`, app.ID, []string{uri})
-	app.Redirects = []string{uri}
-	answer := approve(site.SignedIn(site.Member(perm.ProgrammesRead)).Get(request(confidential(app))))
-	if !strings.HasPrefix(answer.Location(), uri+"&code=") {
-		t.Errorf("%d %.80s", answer.Status, answer.Location())
-	}
-}
-
 func TestApproval_ConcurrentClicksGiveOneGrantAndOneCode(t *testing.T) {
 	site := shared(t)
 	app, page := opened(site)
