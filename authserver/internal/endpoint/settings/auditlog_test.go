@@ -2,20 +2,27 @@ package settings_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/csv"
 	"encoding/json"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/settings"
+	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -209,6 +216,93 @@ func TestExport_EndsWithPermission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// audited are logs whose events are read as told.
+type audited struct {
+	settings.Logs
+	reads func()
+}
+
+func (a audited) EventsOfWorkspace(
+	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+) ([]audit.Entry, error) {
+	a.reads()
+	return a.Logs.EventsOfWorkspace(ctx, workspaceID, search, from, limit)
+}
+
+// exporting returns a function that requests an export as a new user, from settings over the same store that call reads
+// before each read of events.
+func exporting(t *testing.T, site *browsertest.Server, reads func()) func(method string) *httptest.ResponseRecorder {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	pages, err := ui.New(log)
+	site.Must(err)
+	s, err := settings.New(settings.Deps{
+		Store: settings.Store{
+			Users:      site.Store.Accounts,
+			Workspaces: site.Store.Accounts,
+			Logs:       audited{site.Store.Logs, reads},
+		},
+		Sessions: site.Sessions,
+		Pages:    pages,
+		Keys:     seal.NewKeys(make([]byte, 32)),
+		Log:      log,
+	})
+	site.Must(err)
+	handler := site.Sessions.Load(s.Routes()["/settings/audit.jsonl"][http.MethodGet])
+	return func(method string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(method, "/settings/audit.jsonl?tenant="+site.Fixture.WorkspaceID.String(), nil)
+		for _, cookie := range site.SignedIn(developer(site)).Cookies() {
+			r.AddCookie(cookie)
+		}
+		handler.ServeHTTP(w, r)
+		return w
+	}
+}
+
+// HEAD must not cost as much as the whole export, which nothing records.
+func TestExport_HeadReadsOnePage(t *testing.T) {
+	site, read := inLongLog(t), 0
+	export := exporting(t, site, func() { read++ })
+	head := export(http.MethodHead)
+	if head.Code != http.StatusOK || read != 1 || head.Body.Len() > 0 || head.Header().Get("Content-Type") == "" {
+		t.Errorf("HEAD: %d after %d pages with %d bytes, %v", head.Code, read, head.Body.Len(), head.Header())
+	}
+	if export(http.MethodGet); read < 1+longEvents/500 {
+		t.Errorf("GET reads %d pages", read-1)
+	}
+}
+
+// At most 4 pages of logs are read at once. Another read waits up to 3 seconds for its turn.
+func TestExport_ReadsOfAllUsersAreBounded(t *testing.T) {
+	site := shared(t)
+	reads, release := make(chan struct{}, 9), make(chan struct{})
+	export := exporting(t, site, func() { reads <- struct{}{}; <-release })
+	var all sync.WaitGroup
+	begin := func() {
+		all.Go(func() {
+			if w := export(http.MethodGet); w.Code != http.StatusOK {
+				t.Errorf("a read that got its turn: %d", w.Code)
+			}
+		})
+	}
+	for range 4 {
+		begin()
+		<-reads
+	}
+	began := time.Now()
+	refused := export(http.MethodGet)
+	if took := time.Since(began); refused.Code != http.StatusTooManyRequests || took < 3*time.Second {
+		t.Errorf("a fifth read: %d after %s", refused.Code, took)
+	}
+	if len(reads) > 0 {
+		t.Error("the fifth read began")
+	}
+	begin() // waits, or comes after the others
+	close(release)
+	all.Wait()
 }
 
 // A user has at most 2 exports and searches at once. Those of other users go on.

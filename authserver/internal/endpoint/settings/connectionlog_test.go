@@ -98,11 +98,7 @@ func TestConnectionLog_IsPagedAndLight(t *testing.T) {
 	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
-	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
-			state, created_at, ends_at, generation)
-		select gen_random_uuid(), 'connector', $1, $2, $3, '{programmes:read:programmes}', 'r', 'active',
-			date_trunc('second', now()) - (n / 3) * interval '1 minute', now() + interval '9 days', 1
-		from generate_series(1, 60) n`, app.ID, ada.ID, site.Fixture.WorkspaceID)
+	connections(site, app, ada, 60)
 	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject, request_id)
 		select gen_random_uuid(), $1, 'system', 'test.step', 'grant:' || id, 'request of ' || id
 		from account.grants`, site.Fixture.WorkspaceID)
@@ -190,12 +186,7 @@ func TestConnectors_ArePagedAndLight(t *testing.T) {
 	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	for range 60 {
-		app := site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...)
-		site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
-				state, created_at, ends_at, generation)
-			select gen_random_uuid(), 'connector', $1, $2, $3, $4, 'r', 'active', now() - n * interval '1 minute',
-				now() + interval '9 days', 1 from generate_series(1, 8) n`,
-			app.ID, ada.ID, site.Fixture.WorkspaceID, perm.ForConnectors().Strings())
+		connections(site, site.Fixture.Connector(browsertest.Resource, perm.ForConnectors()...), ada, 8)
 	}
 	site.Fixture.Exec(`update account.oauth_clients set name = left(id || ' of the Riverside Food Bank', 60)
 		where tenant_id = $1`, site.Fixture.WorkspaceID)

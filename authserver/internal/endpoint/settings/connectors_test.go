@@ -248,9 +248,8 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	oldest := site.Redeemed(app, ada.ID)
-	for range 25 {
-		site.Redeemed(app, ada.ID)
-	}
+	site.Fixture.Exec(`update account.grants set created_at = now() - interval '1 hour' where id = $1`, oldest.ID)
+	connections(site, app, ada, 25)
 	browser := site.SignedIn(ada)
 	first := browser.Get(connectors)
 	first.Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)

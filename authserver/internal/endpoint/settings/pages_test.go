@@ -2,9 +2,12 @@ package settings_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -371,4 +374,47 @@ func TestPages_ButtonNamesAreDistinct(t *testing.T) {
 		}
 	}
 	browser.Get("/settings/audit").Omits(" download")
+}
+
+// contents returns the contents of the files that match.
+func contents(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files match %s: %v", len(files), pattern, err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(content)
+	}
+	return all.String()
+}
+
+// TestFields_AreUsedAndOnPages checks that each field of the table is named in the source, by its name or by the form
+// before it, and that a page has it and shows its error.
+func TestFields_AreUsedAndOnPages(t *testing.T) {
+	t.Parallel()
+	source, pages := contents(t, "*.go"), contents(t, "../ui/templates/*.html")
+	var fields map[string]struct{ Field, At, Label string }
+	content, err := os.ReadFile("fields.json")
+	if err == nil {
+		err = json.Unmarshal(content, &fields)
+	}
+	if err != nil || len(fields) == 0 {
+		t.Fatal(err)
+	}
+	for name, field := range fields {
+		form, _, _ := strings.Cut(name, " ")
+		if !strings.Contains(source, `("`+name+`", `) && !strings.Contains(source, `("`+form+` "+`) {
+			t.Errorf("%q is not used", name)
+		}
+		if field.Label == "" || !strings.Contains(pages, `id="`+field.At+`"`) ||
+			!strings.Contains(pages, `.Of "`+field.Field+`"`) {
+			t.Errorf("%q is not on a page: %+v", name, field)
+		}
+	}
 }

@@ -148,10 +148,8 @@ func TestPages_AreLight(t *testing.T) {
 		site.Fixture.Token(ada.ID, permissions...)
 		site.Fixture.Confidential(permissions...)
 	}
-	for range 31 {
-		site.Redeemed(connector, ada.ID)
-		site.Redeemed(confidential, ada.ID)
-	}
+	connections(site, connector, ada, 31)
+	connections(site, confidential, ada, 31)
 	site.Fixture.Exec(`insert into account.users (id, email, name, password_hash)
 		select gen_random_uuid(), 'member.' || n || '@example.org', 'Member ' || n, '' from generate_series(1, 150) n`)
 	site.Fixture.Exec(`insert into account.memberships (tenant_id, user_id, permissions)
