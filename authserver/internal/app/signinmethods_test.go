@@ -19,9 +19,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -293,20 +292,15 @@ func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
 	}
 }
 
-// Most were begun at another process. It has a service of its own because it counts all challenges.
+// Most were begun at another process.
 func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
-	var url credential.Secret
-	s := own(t, newProvider(t).of, func(c *app.Config) { url = c.RedisURL })
-	rdb, err := redis.Connect(credential.Fixed(url), testkit.StoreWait)
-	s.must(err)
-	defer func() { _ = rdb.Close() }()
-	elsewhere := session.NewAttempts(redis.NewLoginCounters(rdb), slog.New(slog.DiscardHandler), time.Now)
+	s := shared(t)
+	elsewhere := session.NewAttempts(redis.NewLoginCounters(s.Redis), slog.New(slog.DiscardHandler), time.Now)
 	for range 597 {
-		elsewhere.Begun(t.Context(), netip.MustParseAddr("192.0.2.1"))
+		elsewhere.Begun(t.Context(), netip.MustParseAddr(s.address))
 	}
 	stranger, other := s.browser(), s.browser()
-	stranger.Headers.Set("X-Forwarded-For", "192.0.2.1")
-	other.Headers.Set("X-Forwarded-For", "192.0.2.2")
+	other.Headers.Set("X-Forwarded-For", apitest.NewAddress())
 	asks := func() *browsertest.Page { return stranger.Post("/login/passkey/options", nil) }
 	for range 3 {
 		s.needs("a challenge", asks(), 200)
@@ -318,7 +312,7 @@ func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
 	}
 	page = stranger.Get("/login/upstream")
 	s.wants("the provider", page.HasHeader("Retry-After"), 429)
-	s.rows(3, "ceremonies", "true")
+	s.rows(3, "ceremonies", "binding_hash = sha256(('browser:' || $1)::bytea)", stranger.Cookies()[0].Value)
 	s.wants("from elsewhere", other.Post("/login/passkey/options", nil), 200)
 	stranger.SignIn(s.person()) // passwords are counted separately
 }

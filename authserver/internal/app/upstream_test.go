@@ -316,20 +316,21 @@ func TestCallback_ProviderErrorIsAPage(t *testing.T) {
 }
 
 func TestCallback_OtherIssuerIsRefused(t *testing.T) {
-	t.Parallel()
-	for name, announced := range map[string]bool{"announced": true, "not announced": false} {
-		t.Run(name, func(t *testing.T) {
-			p := newProvider(t)
-			p.metadata["authorization_response_iss_parameter_supported"] = announced
-			s := own(t, p.of)
-			p.vouching(map[string]any{"email": s.person().Email})
-			for iss, want := range map[string]int{"https://evil.example": 400, p.server.URL: 303} {
-				b := s.browser()
-				path := p.agree(s, begin(s, b, "/login/upstream"))
-				s.wants(iss, b.Get(path+"&iss="+url.QueryEscape(iss)), want)
-			}
-			s.wants("no iss", p.through(s, s.browser()), map[bool]int{false: 303, true: 400}[announced])
-		})
+	s := shared(t)
+	announcing := newProvider(t)
+	announcing.metadata["authorization_response_iss_parameter_supported"] = true
+	for _, c := range []struct {
+		*provider
+		at      *site
+		without int // status of a callback without iss
+	}{{s.provider(), s, 303}, {announcing, start(t, nil, announcing.of), 400}} {
+		c.vouching(map[string]any{"email": c.at.person().Email})
+		for iss, want := range map[string]int{"https://evil.example": 400, c.server.URL: 303} {
+			b := c.at.browser()
+			path := c.agree(c.at, begin(c.at, b, "/login/upstream"))
+			s.wants(iss, b.Get(path+"&iss="+url.QueryEscape(iss)), want)
+		}
+		s.wants("no iss", c.through(c.at, c.at.browser()), c.without)
 	}
 }
 
