@@ -94,7 +94,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	public = map[operation]string{
 		{"GET", "/v1/events"}: "see TestEvents_LeaveOutWhatCallerMayNotRead",
 		{"POST", "/v1/webhooks/{id}/deliveries/{delivery}/resend"}: "see TestWebhooks_BelongToTheirWorkspace",
-		{"GET", "/v1/me"}: "see TestMe_PersonalAccessToken",
+		{"GET", "/v1/me"}: "see TestMe_DescribesCredentialAndWhereItWorks",
 		{"PUT", programmes + "/external/{externalId}"}: "see TestExternalID_IsUniqueInWorkspace",
 		{"GET", "/v1/engage/supporters/{id}"}:          "see TestErase_SubmissionFormAndSupporter",
 		{"DELETE", "/v1/engage/supporters/{id}"}:       "see TestErase_SubmissionFormAndSupporter",

@@ -200,13 +200,19 @@ func goodAnswersWith(field string, answer any) map[string]any {
 // own returns the path of the form for its workspace.
 func (f formRecord) own() string { return formsPath + "/" + f.ID.String() }
 
-// engage sets the state of the module in the test's workspaces.
+// engage sets the state of the module Engage in the test's workspaces.
 func (s *service) engage(enabled, provisioned bool) {
 	s.t.Helper()
+	s.setModule("engage", enabled, provisioned)
+}
+
+// setModule sets the state of a module in the test's workspaces.
+func (s *service) setModule(module string, enabled, provisioned bool) {
+	s.t.Helper()
 	s.Exec(`insert into account.tenant_modules (tenant_id, module, enabled, provisioned)
-		select id, 'engage', $1, $2 from account.tenants where id = any ($3)
+		select id, $4, $1, $2 from account.tenants where id = any ($3)
 		on conflict (tenant_id, module) do update set enabled = $1, provisioned = $2`,
-		enabled, provisioned, s.workspaces)
+		enabled, provisioned, s.workspaces, module)
 }
 
 // processed waits until the submission is finished, and checks that it was processed.

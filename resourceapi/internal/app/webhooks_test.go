@@ -27,15 +27,18 @@ type webhookRecord struct {
 	Secret         string
 }
 
-// developer creates a workspace with a member who holds all permissions.
-func (s *service) developer() (uuid.UUID, header) {
-	s.t.Helper()
-	var all []perm.Permission
+func everyPermission() (all []perm.Permission) {
 	for _, entry := range perm.All() {
 		all = append(all, entry.ID)
 	}
-	workspaceID, user := s.member(all...)
-	return workspaceID, as(s.PAT(workspaceID, user, all...).Reveal(), workspaceID).json()
+	return all
+}
+
+// developer creates a workspace with a member who holds all permissions.
+func (s *service) developer() (uuid.UUID, header) {
+	s.t.Helper()
+	workspaceID, user := s.member(everyPermission()...)
+	return workspaceID, s.holding(workspaceID, user, everyPermission()...)
 }
 
 func newWebhook(address string, types ...string) string {
