@@ -286,27 +286,6 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	s.processed(s.accepted(f))
 }
 
-func TestPublicForms_Return503WithoutPostgres(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	_, f := s.form()
-	body, path := submissionOf(s.submissionToken(f), goodAnswers()), s.accepted(f).StatusURL[len(base):]
-	var w *wire
-	s.serve(s.build(silently, through(t, &w)))
-	w.freeze()
-	requests{
-		"form":            func() answer { return s.get(f.path(), nil) },
-		"submission":      func() answer { return s.submit(f, nil, body) },
-		"status":          func() answer { return s.get(path, nil) },
-		"submit with key": func() answer { return s.submit(f, header{"Idempotency-Key": "k"}, body) },
-	}.unavailable(t)
-	w.thaw()
-	w.cut()
-	var last answer
-	s.until("the form is accepted again", func() bool { last = s.submit(f, nil, body); return last.Status != 503 })
-	s.acceptedAs(last)
-}
-
 // A user who submits a form during an outage gets a page that resubmits the answers with one click.
 func TestPublicPage_ReturnsAnswersDuringOutage(t *testing.T) {
 	t.Parallel()

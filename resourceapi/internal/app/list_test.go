@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
 	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
@@ -200,22 +199,6 @@ func checkFilters(t *testing.T, s *service) {
 			}
 		}
 	}
-}
-
-// A search may read every programme, so it must not run for callers without permission.
-func TestSearch_RunsOnlyForPermittedCallers(t *testing.T) {
-	t.Parallel()
-	s := ownService(t, silently, func(c *Config) { c.searchTime = testkit.SilentStoreWait / 2 })
-	workspaceID, pat := s.reader()
-	other, stranger := s.reader()
-	unknown := s.unknownPAT()
-	s.Exec("begin")
-	s.Exec("lock table resource.programmes in access exclusive mode")
-	s.get(listPath+"?q=a", as(unknown, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-	s.get(listPath+"?q=a", as(stranger, workspaceID)).expect(t, 403, "FORBIDDEN", "")
-	s.get(listPath+"?q=a", as(pat, other)).expect(t, 403, "FORBIDDEN", "")
-	s.get(listPath+"?q=a", as(pat, workspaceID)).expect(t, 503, "UNAVAILABLE", "")
-	s.Exec("rollback")
 }
 
 func escapeNonASCII(text string) string {

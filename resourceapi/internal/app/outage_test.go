@@ -71,30 +71,24 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 	})
 }
 
+// Without Postgres no credential can be checked, and every request gets a 503: of the API, of assistants and of the
+// public.
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	t.Parallel()
-	few := func(c *Config) { c.Connections, c.StoreWait = 4, 5*time.Second }
+	few := func(c *Config) { c.Connections, c.StoreWait, c.searchTime = 4, 5*time.Second, 2*time.Second }
 	var postgres *wire
 	s := ownService(t, few, through(t, &postgres))
 	workspaceID, h := s.editor()
-	user := s.User()
-	s.Member(workspaceID, user, perm.ProgrammesRead)
-	grant := s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)
-	connector, unknown := as(s.token(claims(grant)), workspaceID), as(s.unknownPAT(), workspaceID)
-	id := s.Programmes(workspaceID, 3)[0].String()
+	ids := s.Programmes(workspaceID, 3)
+	_, f := s.form()
+	body := submissionOf(s.submissionToken(f), goodAnswers())
 	list := func() answer { return s.get(listPath, h) }
 	s.eventually(t, 200, list)
+	ready := func() answer { return s.get("/readyz", nil) }
+	all := s.needPostgres(workspaceID, ids[0], h, f, body)
+	all["ready"] = ready
 
-	all := requests{
-		"list":           list,
-		"search":         func() answer { return s.get(listPath+"?q=a", h) },
-		"read":           func() answer { return s.get(listPath+"/"+id, h) },
-		"connector":      func() answer { return s.get(listPath, connector) },
-		"unknown token":  func() answer { return s.get(listPath, unknown) },
-		"without tenant": func() answer { return s.get(listPath, header{"Authorization": h["Authorization"]}) },
-		"create":         func() answer { return s.do("POST", listPath, h, `{"name":"x"}`) },
-		"ready":          func() answer { return s.get("/readyz", nil) },
-	}
+	t.Run("the records are locked", func(t *testing.T) { s.checkLocked(t, workspaceID, ids[0], h) })
 	t.Run("hanging", func(t *testing.T) {
 		postgres.freeze()
 		defer postgres.thaw()
@@ -112,7 +106,10 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	})
 	t.Run("recovered", func(t *testing.T) {
 		s.eventually(t, 200, list)
-		s.eventually(t, 200, all["ready"])
+		s.eventually(t, 200, ready)
+		var last answer
+		s.eventually(t, 202, func() answer { last = s.submit(f, nil, body); return last })
+		s.acceptedAs(last)
 	})
 	t.Run("gone", func(t *testing.T) {
 		_ = postgres.listener.Close()
@@ -122,6 +119,73 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
 	s.logLacks(token, password(t, s.config.DatabaseURL.Reveal()))
 	s.logHas(`"cause"`)
+}
+
+// needPostgres returns requests that need the database.
+func (s *service) needPostgres(workspaceID, id uuid.UUID, h header, f formRecord, body string) requests {
+	s.t.Helper()
+	user := s.User()
+	s.Member(workspaceID, user, perm.ProgrammesRead)
+	grant := func(resource string) string {
+		return s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
+	}
+	connector, assisted := as(grant(resource), workspaceID), assistant(grant(mcpResource))
+	unknown, status := as(s.unknownPAT(), workspaceID), s.accepted(f).StatusURL[len(base):]
+	s.get(listPath, connector).wants(s.t, 200) // the keys are cached now
+	all := requests{
+		"list":            func() answer { return s.get(listPath, h) },
+		"search":          func() answer { return s.get(listPath+"?q=a", h) },
+		"read":            func() answer { return s.get(listPath+"/"+id.String(), h) },
+		"connector":       func() answer { return s.get(listPath, connector) },
+		"unknown token":   func() answer { return s.get(listPath, unknown) },
+		"without tenant":  func() answer { return s.get(listPath, header{"Authorization": h["Authorization"]}) },
+		"create":          func() answer { return s.do("POST", listPath, h, `{"name":"x"}`) },
+		"form":            func() answer { return s.get(f.path(), nil) },
+		"submission":      func() answer { return s.submit(f, nil, body) },
+		"submit with key": func() answer { return s.submit(f, header{"Idempotency-Key": "k"}, body) },
+		"status":          func() answer { return s.get(status, nil) },
+		"assistant, by a personal access token": func() answer {
+			return s.post(assisted.with("Authorization", h["Authorization"]), initialize)
+		},
+	}
+	for name, message := range everyMessage() {
+		all["assistant, "+name] = func() answer { return s.post(assisted, message) }
+	}
+	return all
+}
+
+// checkLocked checks what waits for the table of programmes or for a row of it. A search may read every programme, so
+// it must not run for callers without permission.
+func (s *service) checkLocked(t *testing.T, workspaceID, id uuid.UUID, h header) {
+	t.Helper()
+	_, stranger := s.reader()
+	unknown := s.unknownPAT()
+	s.Exec("begin")
+	s.Exec("lock table resource.programmes in access exclusive mode")
+	s.get(listPath+"?q=a", as(unknown, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(listPath+"?q=a", as(stranger, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+	s.get(listPath+"?q=a", h.with("X-Tenant-Id", uuid.NewString())).expect(t, 403, "FORBIDDEN", "")
+	assisted := assistant("").with("Authorization", h["Authorization"])
+	waits := requests{"search": func() answer { return s.get(listPath+"?q=a", h) }}
+	for _, message := range []string{
+		calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}),
+		calling("get_programme", map[string]any{"id": id}),
+	} {
+		waits[message] = func() answer { return s.post(assisted, message) }
+	}
+	waits.unavailable(t)
+	s.post(assisted, calling("whoami", nil)).result(t)
+	s.Exec("rollback")
+
+	path := listPath + "/" + id.String()
+	s.Exec("begin")
+	s.Exec("select 1 from resource.programmes where id = $1 for update", id)
+	change := func() answer { return s.do("PATCH", path, h, `{"name":"Lost"}`).has(t, busyWords) }
+	requests{"change": change}.unavailable(t)
+	s.get(path, h).wants(t, 200)
+	s.Exec("rollback")
+	s.get(path, h).lacks(t, "Lost")
+	s.do("PATCH", path, h, `{"name":"Kept"}`).wants(t, 200)
 }
 
 func password(t *testing.T, database string) string {
@@ -137,70 +201,25 @@ func password(t *testing.T, database string) string {
 	return text
 }
 
-func TestAPI_RecoversFromClosedConnections(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, pat := s.reader()
-	list := func() answer { return s.get(listPath, as(pat, workspaceID)) }
-	s.eventually(t, 200, list)
-	s.EndSessions("almoner-resourceapi")
-	for range 8 {
-		if a := list(); a.Status != 200 && a.Status != 503 {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
-	}
-	s.eventually(t, 200, list)
-}
-
-func TestAPI_WriteThatWaitsForLockIs503(t *testing.T) {
-	t.Parallel()
-	s := ownService(t, silently)
-	_, h := s.editor()
-	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
-	s.Exec("begin")
-	s.Exec("select 1 from resource.programmes where {mine} for update")
-	requests{"change": func() (a answer) {
-		if a = s.do("PATCH", path, h, `{"name":"Lost"}`); !strings.Contains(a.Body, busyWords) {
-			t.Errorf("the message does not say what it waited for: %s", a.Body)
-		}
-		return a
-	}}.unavailable(t)
-	s.get(path, h).wants(t, 200)
-	s.Exec("rollback")
-	s.get(path, h).has(t, "Warm Homes")
-	s.do("PATCH", path, h, `{"name":"Kept"}`).wants(t, 200)
-}
-
+// Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
+// ready.
 func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
 	t.Parallel()
 	authserver := newAuthserver(t)
 	authserver.answer(502, "")
-	s := ownService(t, func(c *Config) { c.JWKSURL = authserver.URL })
-	workspaceID, user := s.member(perm.ProgrammesRead)
-	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
-	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
-	requests{"list": func() answer { return s.get(listPath, as(token, workspaceID)) }}.unavailable(t)
-	s.get(listPath, as("a.b.c", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-	s.get(listPath, as(pat, workspaceID)).wants(t, 200)
-	authserver.publish(s.key)
-	s.eventually(t, 200, func() answer { return s.get(listPath, as(token, workspaceID)) })
-	authserver.answer(502, "")
-	s.get(listPath, as(token, workspaceID)).wants(t, 200)
-}
-
-// Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
-// ready.
-func TestReady_RequiresSigningKeysOnce(t *testing.T) {
-	t.Parallel()
-	authserver := newAuthserver(t)
-	authserver.answer(502, "")
 	s := ownService(t, func(c *Config) { c.JWKSURL, c.RedisURL = authserver.URL, "" })
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
+	list := func() answer { return s.get(listPath, as(token, workspaceID)) }
 	ready := func() answer { return s.get("/readyz", nil) }
-	requests{"ready": ready}.unavailable(t)
+	requests{"list": list, "ready": ready}.unavailable(t)
+	s.get(listPath, s.holding(workspaceID, user, perm.ProgrammesRead)).wants(t, 200)
 	authserver.publish(s.key)
+	s.eventually(t, 200, list)
 	s.eventually(t, 200, ready)
 	authserver.answer(502, "")
-	ready().wants(t, 200).is(t, `{"keys":"ok","postgres":"ok"}`+"\n")
+	list().wants(t, 200)
+	ready().wants(t, 200).is(t, `{"keys":"ok","postgres":"ok"}`)
 }
 
 // A wire is a proxy between the service and Postgres that can be frozen: it accepts bytes and does not forward them,

@@ -99,17 +99,6 @@ func (f *Fixture) Wants(want int, sql string, args ...any) {
 	}
 }
 
-// EndSessions terminates the sessions of the application in this database, as a server shutdown would.
-func (f *Fixture) EndSessions(application string) {
-	f.t.Helper()
-	superuser := Connect(f.t, f.Database.Superuser)
-	tag, err := superuser.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
-		where datname = current_database() and application_name = $1`, application)
-	if err != nil || tag.RowsAffected() == 0 {
-		f.t.Fatalf("%d sessions ended: %v", tag.RowsAffected(), err)
-	}
-}
-
 // Workspace adds a workspace with every module enabled and provisioned, and LLM integration on.
 func (f *Fixture) Workspace() uuid.UUID {
 	f.t.Helper()
