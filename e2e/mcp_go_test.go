@@ -225,8 +225,15 @@ func TestMCP_OAuth2Library(t *testing.T) {
 	connector := p.ConnectorOf(p.Demo.Clients.MCP)
 	config, ctx := oauth2Connector(p, connector), withResource(t.Context(), connector)
 	verifier := oauth2.GenerateVerifier()
-	address := config.AuthCodeURL("state", oauth2.S256ChallengeOption(verifier),
-		oauth2.SetAuthURLParam("resource", connector.Resource))
+	options := []oauth2.AuthCodeOption{
+		oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", connector.Resource),
+	}
+	for name, value := range map[string]string{ // unknown parameters are ignored
+		"prompt": "consent", "nonce": "n", "audience": "x", "request_id": "1", "Scope": "x", "response_mode": "query",
+	} {
+		options = append(options, oauth2.SetAuthURLParam(name, value))
+	}
+	address := config.AuthCodeURL("state", options...)
 	code := p.Person(t, p.Demo.Users.Owner).Arrive(t, address).Approve(t)
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier))
 	mustRedacted(t, err)
