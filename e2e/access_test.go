@@ -3,14 +3,9 @@ package e2e
 import (
 	"net/http"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/PuerkitoBio/goquery"
-	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -58,45 +53,12 @@ func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 	}
 }
 
-// Contract, section 7: the members and invitations of a workspace.
-
-func membersOf(workspace demo.Workspace) string {
-	return "/v1/account/tenants/" + workspace.ID + "/members"
-}
-
 func invitationsOf(workspace demo.Workspace) string {
 	return "/v1/account/tenants/" + workspace.ID + "/invitations"
 }
 
 func invitationBody(email string, permissions ...string) map[string]any {
 	return map[string]any{"email": email, "permissions": permissions}
-}
-
-func permissionsBody(permissions ...string) map[string]any {
-	return map[string]any{"permissions": permissions}
-}
-
-func TestMembers_ChangeAndRemovalTakeEffectAtOnce(t *testing.T) {
-	p, ws := inWorkspace(t)
-	api, member := p.As(ws.Token), ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	token := p.Database.Token(t, ws.Workspace, member, harness.ReadProgrammes, harness.WriteProgrammes)
-	tokens := ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))
-	one := membersOf(ws.Workspace) + "/" + member.ID
-	list := api.Get(t, membersOf(ws.Workspace)).Wants(t, http.StatusOK).Object(t)
-	if data, _ := list["data"].([]any); len(data) != 2 || !strings.Contains(string(api.Get(t,
-		membersOf(ws.Workspace)).Body), member.Email) {
-		t.Errorf("%v", list)
-	}
-	mine := p.In(ws.Workspace, token)
-	mine.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Lunch club"}).Wants(t, http.StatusCreated)
-	api.JSON(t, http.MethodPatch, one, permissionsBody(harness.ReadProgrammes)).Wants(t, http.StatusOK)
-	mine.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Lunch club"}).
-		WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	mine.Get(t, programmes).Wants(t, http.StatusOK)
-	api.Send(t, http.MethodDelete, one, "", "").Wants(t, http.StatusNoContent)
-	mine.Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusUnauthorized)
-	api.Send(t, http.MethodDelete, one, "", "").WantsFlat(t, http.StatusNotFound, "not_found")
 }
 
 // Each write of the account API can be repeated with its Idempotency-Key: it takes effect once (contract, section 6).
@@ -146,27 +108,6 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
 	}
-}
-
-// Spec 5 and 7.2, contract section 6: the order of the checks and their responses. The first check that fails
-// decides.
-
-const badQuery = "?limit=0&cursor=nonsense"
-
-func TestAccess_5ChecksParametersThenRecord(t *testing.T) {
-	p := inParallel(t)
-	owner := p.In(p.Demo.Workspaces.Main, p.Demo.Tokens.Owner)
-	owner.Get(t, programmes+badQuery).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	unknown := programmes + "/" + uuid.NewString()
-	owner.Get(t, unknown).WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": ""}).
-		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	owner.JSON(t, http.MethodPatch, unknown, map[string]any{"name": "x"}).
-		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
-	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "gone"}).
-		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-	owner.JSON(t, http.MethodPost, unknown+"/transitions", map[string]any{"to": "active"}).
-		WantsNested(t, http.StatusNotFound, "NOT_FOUND")
 }
 
 // "read at each request, never from a cache that can be stale": a change affects the next request.
@@ -267,8 +208,6 @@ func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
 
 // Spec 2.1, 3 and 5.2, contract section 7: personal access tokens, created and revoked in Settings → Developers.
 
-var patPattern = regexp.MustCompile(`alm_pat_[0-9A-Za-z]+`)
-
 const tokenForm = `form:has(input[name=days]) `
 
 func developersURL(p *harness.Product, o harness.TestWorkspace) string {
@@ -301,35 +240,4 @@ func makeToken(
 	form.Fields.Set("days", days)
 	form.Fields["permissions"] = permissions
 	return who.Submit(t, form)
-}
-
-func values(selection *goquery.Selection) []string {
-	return sorted(selection.Map(func(_ int, s *goquery.Selection) string { return s.AttrOr("value", "") }))
-}
-
-// "The tenant identifier is copied from Settings → User." and "Replacement: create a new token, update the integration,
-// then revoke the old one." (spec 5.2)
-func TestPAT_IntegrationSetUpFromSettings(t *testing.T) {
-	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	user := owner.Arrive(t, p.AppURL+"/settings/user").WantsPage(t, http.StatusOK)
-	user.WantsText(t, ws.Workspace.Name, ws.Owner.Email)
-	if !slices.Contains(values(user.Find("input[readonly]")), ws.Workspace.ID) {
-		t.Error("the tenant identifier is not in a read-only field")
-	}
-	newToken := func(name string) string {
-		made := makeToken(t, owner, owner.Arrive(t, developersURL(p, ws)), name, "90", harness.ReadProgrammes).
-			WantsHeader(t, "Cache-Control", "no-store")
-		return patPattern.FindString(string(made.Body))
-	}
-	old := newToken("Old one")
-	next := newToken("New one")
-	for _, token := range []string{old, next} { // both work while the integration is updated
-		p.In(ws.Workspace, token).Get(t, programmes).Wants(t, http.StatusOK)
-	}
-	page := owner.Arrive(t, developersURL(p, ws))
-	revoke := page.FormWith(t, `form li:has(h3:contains("Old one")) button:contains("Revoke")`)
-	owner.Submit(t, revoke)
-	wantsBearerRejected(t, p, ws, old)
-	p.In(ws.Workspace, next).Get(t, programmes).Wants(t, http.StatusOK)
 }

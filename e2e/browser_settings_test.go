@@ -104,6 +104,7 @@ func (v *settingsTour) invites(name string) string {
 func (v *settingsTour) changesName() {
 	v.Helper()
 	v.Open(v.p.AppURL + "/settings/user")
+	v.See(`input[readonly][value="` + v.ws.Workspace.ID + `"]`)
 	v.Click("#you ~ .row-actions summary")
 	harness.Evaluate[bool](v.Browser, `!(document.getElementById("name").value = "")`)
 	v.Fill("#name", "Morgan Reed")

@@ -319,6 +319,8 @@ func TestDescribed_RemainingResponses(t *testing.T) {
 		Wants(t, http.StatusCreated).
 		Object(t)
 	one := programmes + "/" + made["id"].(string)
+	api.JSON(t, http.MethodPost, programmes+"/"+uuid.NewString()+"/transitions", map[string]any{"to": "gone"}).
+		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR") // before it is looked for
 	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "Beds"}).Wants(t, http.StatusOK)
 	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "More beds"}).
 		WantsNested(t, http.StatusConflict, "CONFLICT")

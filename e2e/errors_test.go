@@ -88,18 +88,6 @@ func TestErrors_HeadMatchesGet(t *testing.T) {
 	}
 }
 
-// "A client checks the HTTP status and the actual body shape" (spec 7.1): status 403 has three shapes.
-func TestErrors_ForbiddenShapes(t *testing.T) {
-	p := inParallel(t)
-	main := harness.ClientsPath(p.Demo.Workspaces.Main)
-	wantsGateway(t, p.As("nonsense").Get(t, main), http.StatusForbidden, "Forbidden")
-	p.As(p.Demo.Tokens.Reader).Get(t, main).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(p.Demo.Workspaces.ProgrammesDisabled, p.Demo.Tokens.OwnerIn.ProgrammesDisabled).Get(t, programmes).
-		WantsNested(t, http.StatusForbidden, "MODULE_NOT_ENABLED")
-	p.As(p.Demo.Tokens.Owner).JSON(t, http.MethodPost, main, `{`).
-		WantsFlat(t, http.StatusBadRequest, "invalid_client_metadata")
-}
-
 // wantsGateway checks for {"message":…} (spec 7.1, errors of the Account authorizer).
 func wantsGateway(t testing.TB, a harness.Answer, status int, message string) {
 	t.Helper()

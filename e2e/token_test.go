@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,21 +15,6 @@ import (
 )
 
 // Spec 3 and 5, contract sections 2 and 6: where each kind of credential is accepted and where it is not.
-
-func TestCredentials_AllKindsListProgrammes(t *testing.T) {
-	p := inParallel(t)
-	owner := p.Person(t, p.Demo.Users.Owner)
-	for name, token := range map[string]string{
-		"personal access token": p.Demo.Tokens.Reader,
-		"confidential":          p.DemoConfidential().Connect(t, owner).AccessToken,
-		"connector":             p.DemoConnector().Connect(t, owner).AccessToken,
-	} {
-		t.Run(name, func(t *testing.T) {
-			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
-			p.In(p.Demo.Workspaces.Empty, token).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-		})
-	}
-}
 
 // Contract, section 2: the format of credentials and the claims of an access token.
 func TestCredentials_HaveContractFormat(t *testing.T) {
@@ -110,20 +94,6 @@ func TestCredentials_TokenForOtherResourceIsRejected(t *testing.T) {
 	wantsBearerRejected(t, p, ws, mcp.Refresh(t, tokens.RefreshToken).Tokens(t).AccessToken)
 }
 
-// "Credentials issued through connector consent are restricted further by the permissions the user consented to." (spec
-// 1)
-func TestCredentials_LimitedToConsentedPermissions(t *testing.T) {
-	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	attempt := ws.Connector(t, harness.ReadForms, harness.ReadProgrammes).Begin()
-	attempt.Query = change(attempt.Query, "scope", harness.ReadForms)
-	forms := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner))).Tokens(t)
-	p.In(ws.Workspace, forms.AccessToken).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	narrow := p.Database.Token(t, ws.Workspace, ws.Owner, harness.ReadForms)
-	p.In(ws.Workspace, narrow).Get(t, programmes).WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
-}
-
 // wantsSeconds checks a duration, with a tolerance for the time that the test takes.
 func wantsSeconds(t *testing.T, name string, got, want int) {
 	t.Helper()
@@ -152,130 +122,42 @@ func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
 	p.API().Form(t, "/token", url.Values{}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
 }
 
-// Spec 4.3 and contract, section 3: exchange and refresh of a connector as a form.
-
-// connectorKeys are all keys of the response to a connector.
-var connectorKeys = []string{
-	"access_token", "token_type", "expires_in", "scope", "tenant_id", "refresh_token", "authorization_expires_in",
-}
-
-func TestConnectorExchange_AndRefreshReturnTokens(t *testing.T) {
-	p := inParallel(t)
-	connector, owner := p.DemoConnector(), p.Person(t, p.Demo.Users.Owner)
-	attempt := connector.Begin()
-	first := attempt.Post(t, attempt.CodeForm(attempt.Code(t, owner)))
-	tokens := first.Tokens(t)
-	for range 3 {
-		answer := connector.Refresh(t, tokens.RefreshToken)
-		for _, answer := range []harness.Answer{first, answer} {
-			answer.Wants(t, http.StatusOK).WantsKeys(t, slices.Clone(connectorKeys)...)
-			answer.WantsHeader(t, "Cache-Control", "no-store")
-		}
-		next := answer.Tokens(t)
-		if next.RefreshToken == tokens.RefreshToken || next.AccessToken == tokens.AccessToken ||
-			!strings.HasPrefix(next.RefreshToken, "alm_rt_") {
-			t.Error("a token was not replaced, or does not have the format of section 2 of the contract")
-		}
-		wantsSeconds(t, "expires_in", next.ExpiresIn, 3600)
-		wantsSeconds(t, "authorization_expires_in", next.AuthorizationEnd, 30*24*3600)
-		if next.Scope != connector.Scope || next.WorkspaceID != p.Demo.Workspaces.Main.ID ||
-			next.TokenType != "Bearer" {
-			t.Errorf("wrong token response:\n%s", answer)
-		}
-		// An earlier access token works until it expires.
-		for _, token := range []string{tokens.AccessToken, next.AccessToken} {
-			p.In(p.Demo.Workspaces.Main, token).Get(t, programmes).Wants(t, http.StatusOK)
-		}
-		tokens = next
-	}
-}
-
-// Spec 3 and 4.3, contract section 3: a code is valid for 60 seconds and for one exchange.
-
-func TestCode_SecondExchangeRevokesGrant(t *testing.T) {
+// "a wrong secret does not count". That another client does not, token.TestExchange_FifthMismatchRevokesGrant shows.
+func TestCode_WrongSecretsDoNotBurnCode(t *testing.T) {
 	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	api := func(token string) harness.Answer { return p.In(ws.Workspace, token).Get(t, programmes) }
-	t.Run("confidential", func(t *testing.T) {
-		app := ws.Confidential(t, "", harness.ReadProgrammes)
-		code := app.Code(t, owner)
-		tokens := app.Exchange(t, app.Body(code)).Tokens(t)
-		api(tokens.AccessToken).Wants(t, http.StatusOK)
-		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		api(tokens.AccessToken).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	})
-	t.Run("connector, after refreshes", func(t *testing.T) {
-		attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
-		code := attempt.Code(t, owner)
-		tokens := attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
-		later := attempt.Refresh(t, tokens.RefreshToken).Tokens(t)
-		attempt.Post(t, attempt.CodeForm(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-		for _, token := range []string{tokens.AccessToken, later.AccessToken} {
-			api(token).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-		}
-		attempt.Refresh(t, later.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	})
-}
-
-// "another client, or a wrong secret, does not count"
-func TestCode_OtherClientsErrorsDoNotBurnCode(t *testing.T) {
-	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
 	app := ws.Confidential(t, "", harness.ReadProgrammes)
-	stranger := ws.Confidential(t, "", harness.ReadProgrammes)
-	code := app.Code(t, owner)
+	code := app.Code(t, p.Person(t, ws.Owner))
 	for range 6 {
-		stranger.Exchange(t, stranger.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		body := app.Body(code)
 		body["client_secret"], body["redirect_uri"] = alterLast(app.ClientSecret), "https://evil.example/"
 		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	}
 	app.Exchange(t, app.Body(code)).Tokens(t)
-
-	connector, other := ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)
-	attempt := connector.Begin()
-	code = attempt.Code(t, owner)
-	for range 6 {
-		other.Post(t, change(attempt.CodeForm(code), "client_id", other.ClientID)).
-			WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	}
-	attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
 }
 
-// Contract, section 3, with concurrent requests: exactly one wins. All others are replays, so the grant is revoked
-// afterwards, and no other grant of the same user and application. The races of e2e/torture run on two processes, with
-// more racers and rounds.
+// Contract, section 3, with concurrent exchanges of a code: exactly one wins. All others are replays, so the grant is
+// revoked afterwards, and no other grant of the same user and application. The races of refreshes are in
+// token.TestToken_ConcurrentRequestsHaveOneWinner, and those of e2e/torture run on two processes.
 func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	sibling, long := connector.Connect(t, owner), app.Connect(t, owner)
-	race := func(name string, racers int, send func() harness.Answer) harness.Tokens {
-		t.Helper()
-		var winners []harness.Answer
-		for _, answer := range harness.Concurrently(racers, func(int) harness.Answer { return send() }) {
+	owner, app := p.Person(t, ws.Owner), ws.Confidential(t, "", harness.ReadProgrammes)
+	long := app.Connect(t, owner)
+	for range 5 {
+		body := app.Body(app.Code(t, owner))
+		var winners []harness.Tokens
+		for _, answer := range harness.Concurrently(4, func(int) harness.Answer { return app.Exchange(t, body) }) {
 			if answer.Status == http.StatusOK {
-				winners = append(winners, answer)
+				winners = append(winners, answer.Tokens(t))
 			} else {
 				answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			}
 		}
 		if len(winners) != 1 {
-			t.Fatalf("%s: %d of %d requests won", name, len(winners), racers)
+			t.Fatalf("%d of 4 requests won", len(winners))
 		}
-		return winners[0].Tokens(t)
-	}
-	for range 5 {
-		tokens := connector.Connect(t, owner)
-		won := race("refresh", 8, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-		connector.WantsRevoked(t, won, tokens)
-		body := app.Body(app.Code(t, owner))
-		won = race("confidential code", 4, func() harness.Answer { return app.Exchange(t, body) })
-		p.In(ws.Workspace, won.AccessToken).Get(t, programmes).
+		p.In(ws.Workspace, winners[0].AccessToken).Get(t, programmes).
 			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	}
-	connector.WantsWorking(t, sibling)
 	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
@@ -300,8 +182,6 @@ func TestRefresh_SupersededTokenRevokesGrant(t *testing.T) {
 		})
 	}
 }
-
-// Spec 5.2 and 8, contract section 3: lifetimes, and the checks of the user at refresh.
 
 // In the last seconds of the 30 days a request gets tokens or invalid_grant, never a server error.
 func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
@@ -330,71 +210,19 @@ func TestLifetimes_LastSecondsOfGrant(t *testing.T) {
 	}
 }
 
-// "A permission lost meanwhile is simply without effect (section 6), and back when the user has it back."
-func TestRefresh_LostPermissionReturnsWithUser(t *testing.T) {
-	p, ws := inWorkspace(t)
-	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
-	tokens := connector.Connect(t, p.Person(t, ws.Owner))
-	create := func() harness.Answer {
-		return p.In(ws.Workspace, tokens.AccessToken).
-			JSON(t, http.MethodPost, programmes, map[string]any{"name": "Warm room"})
-	}
-	create().Wants(t, http.StatusCreated)
-	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.ReadProgrammes)
-	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
-	create().WantsNested(t, http.StatusForbidden, "FORBIDDEN")
-	p.Database.Permit(t, ws.Workspace, ws.Owner, harness.Everything()...)
-	create().Wants(t, http.StatusCreated)
-	tokens = connector.Refresh(t, tokens.RefreshToken).Tokens(t)
-	if !strings.Contains(tokens.Scope, harness.WriteProgrammes) {
-		t.Errorf("the scope is %q after the permission was restored", tokens.Scope)
-	}
-}
-
 // Contract, section 5: POST /oauth/revoke (RFC 7009).
 
+// After a revocation, no access token of the grant works, in either form of its signature. Which token revokes which
+// grant, token.TestRevoke_EveryTokenRevokesItsGrant and token.TestRevoke_AcceptsEveryAuthMethod show.
 func TestRevocation_RevokesGrant(t *testing.T) {
 	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	for name, choose := range map[string]func(old, current harness.Tokens) string{
-		"refresh token":            func(_, current harness.Tokens) string { return current.RefreshToken },
-		"superseded refresh token": func(old, _ harness.Tokens) string { return old.RefreshToken },
-		"access token":             func(_, current harness.Tokens) string { return current.AccessToken },
-		"earlier access token":     func(old, _ harness.Tokens) string { return old.AccessToken },
-	} {
-		t.Run(name, func(t *testing.T) {
-			sibling, old := connector.Connect(t, owner), connector.Connect(t, owner)
-			current := connector.Refresh(t, old.RefreshToken).Tokens(t)
-			for range 2 { // the second time the token is unknown or its grant has ended: 200 too
-				answer := connector.Revoke(t, choose(old, current)).Wants(t, http.StatusOK)
-				if string(answer.Body) != "{}\n" {
-					t.Errorf("unexpected body:\n%s", answer)
-				}
-			}
-			connector.WantsRevoked(t, current, old)
-			beforeSignature := strings.LastIndex(old.AccessToken, ".") + 1
-			other := old.AccessToken[:beforeSignature] + otherForm(t, old.AccessToken[beforeSignature:])
-			p.In(ws.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-			connector.WantsWorking(t, sibling)
-		})
-	}
-	t.Run("confidential", func(t *testing.T) {
-		long := app.Connect(t, owner)
-		app.Revoke(t, long.AccessToken).Wants(t, http.StatusOK)
-		p.In(ws.Workspace, long.AccessToken).Get(t, programmes).
-			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	})
-}
-
-// "a personal access token in token needs no client at all: 200, and its owner gets a mail"
-func TestRevocation_PersonalAccessTokenNeedsNoClient(t *testing.T) {
-	p, ws := inWorkspace(t)
-	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
-	for range 2 {
-		p.API().Form(t, harness.RevokePath, url.Values{"token": {ws.Token}}).Wants(t, http.StatusOK)
-	}
-	p.In(ws.Workspace, ws.Token).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	owner, connector := p.Person(t, ws.Owner), ws.Connector(t, harness.ReadProgrammes)
+	sibling, old := connector.Connect(t, owner), connector.Connect(t, owner)
+	current := connector.Refresh(t, old.RefreshToken).Tokens(t)
+	connector.Revoke(t, old.AccessToken).Wants(t, http.StatusOK)
+	connector.WantsRevoked(t, current, old)
+	beforeSignature := strings.LastIndex(old.AccessToken, ".") + 1
+	other := old.AccessToken[:beforeSignature] + otherForm(t, old.AccessToken[beforeSignature:])
+	p.In(ws.Workspace, other).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	connector.WantsWorking(t, sibling)
 }
