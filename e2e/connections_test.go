@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/PuerkitoBio/goquery"
 
@@ -155,23 +154,10 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 	}
 }
 
-func TestConnectorPolicy_DisallowedPlatformLosesAccess(t *testing.T) {
-	p, ws := inWorkspace(t)
-	connector, linked := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	tokens, other := connector.Connect(t, p.Person(t, ws.Owner)), linked.Connect(t, p.Person(t, ws.Owner))
-	p.LimitConnectors(t, ws, "30", []string{"chatgpt", "other"}, everyPermission)
-	p.In(ws.Workspace, tokens.AccessToken).Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	why := connector.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	if !strings.Contains(why, "The workspace's connector policy ended this connection") {
-		t.Errorf("error_description %q", why)
-	}
-	p.Person(t, ws.Owner).Arrive(t, p.AppURL+"/settings/audit?tenant="+ws.Workspace.ID).
-		WantsText(t, "Changed the connector policy", "allowed platforms: ChatGPT, Other applications")
-	p.In(ws.Workspace, other.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
-}
-
 // Every end of a grant and every rejected token request has a reason: for the application in error_description, for
-// its user in Connected apps, and for the workspace in the audit log, on the page and in the export.
+// its user in Connected apps, and for the workspace in the audit log, on the page and in the export. Other reasons are
+// in token.TestRefusal_IsRecordedWithItsReason, settings.TestApps_ShowsReplayAndExpiryAsReasons and
+// settings.TestApps_PausedConnectionNamesReason.
 
 // A cause is what happens to a connection before its refresh token is presented.
 type cause struct {
@@ -205,12 +191,6 @@ func exchangeTwice(c *connection) {
 	attempt.Post(c.t, form).WantsFlat(c.t, http.StatusBadRequest, "invalid_grant")
 }
 
-func disconnect(c *connection) {
-	page := c.person.Arrive(c.t, c.AppURL+"/settings/apps")
-	c.person.Submit(c.t, page.FormWith(c.t, `form[action="/settings/apps/disconnect"] input[name=id]`)).
-		Wants(c.t, http.StatusSeeOther)
-}
-
 func deleteClient(c *connection) {
 	c.As(c.ws.Token).Send(c.t, http.MethodDelete, c.ws.Clients()+"/"+c.ClientID, "", "").
 		Wants(c.t, http.StatusNoContent)
@@ -229,27 +209,9 @@ func causes() map[string]cause {
 			exchangeTwice, "invalid_grant", "its authorization code was presented again",
 			"because a one-time sign-in code was used again. " + maybeLost, "code_reused",
 		},
-		"disconnected": {
-			disconnect, "invalid_grant", "The user disconnected this application", "You disconnected ",
-			"disconnected_by_user",
-		},
-		"the membership over": {
-			func(c *connection) { c.Database.Leave(c.t, c.ws.Workspace, c.person.User) }, "invalid_grant",
-			"no longer a member of the workspace", "You are no longer a member of ", "membership_ended",
-		},
-		"the permissions lost": {
-			func(c *connection) { c.Database.Permit(c.t, c.ws.Workspace, c.person.User, harness.ReadForms) },
-			"invalid_grant", "no longer has any of the granted permissions",
-			"You no longer have any of these permissions", "permissions_lost",
-		},
 		"the LLM integration off": {
 			func(c *connection) { c.Database.SetLLM(c.t, c.ws.Workspace, false) }, "invalid_grant",
 			"has switched its LLM integration off", "is switched off", "llm_integration_off",
-		},
-		"the 30 days over": {
-			func(c *connection) {
-				c.Database.EndGrantIn(c.t, harness.GrantOf(c.t, c.tokens.AccessToken), -time.Second)
-			}, "invalid_grant", "The access that the user approved has expired", "has expired.", "time_over",
 		},
 		"the client deleted": {
 			deleteClient, "invalid_client", "The application was deleted", "because the application was deleted.",

@@ -98,6 +98,8 @@ func TestDescribed_FormPage(t *testing.T) {
 	filled := url.Values{"submissionToken": {token}, "a.email": {"ada@example.org"}}
 	api.Form(t, form+"/embed", url.Values{"submissionToken": {token}}).Wants(t, http.StatusBadRequest)
 	time.Sleep(2200 * time.Millisecond) // faster submissions are rejected
+	api.Get(t, form+"/embed").Wants(t, http.StatusOK)
+	api.Get(t, "/v1/engage/public/embed.js").Wants(t, http.StatusOK)
 	sent := api.Form(t, form+"/embed", filled).Wants(t, http.StatusSeeOther)
 	api.Get(t, sent.Header.Get("Location")).Wants(t, http.StatusOK)
 	api.Form(t, form+"/embed", filled).Wants(t, http.StatusConflict)

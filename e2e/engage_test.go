@@ -122,46 +122,6 @@ func (f publicForm) ends(t *testing.T, path string) (status string) {
 	return status
 }
 
-func TestForms_SubmissionIsProcessed(t *testing.T) {
-	t.Parallel()
-	f := formOf(enter(t))
-	if status := f.ends(t, f.accepted(t)); status != "processed" {
-		t.Errorf("%s", status)
-	}
-	answers := volunteer()
-	answers["email"] = "ada"
-	f.submit(t, answers).Wants(t, 400)
-	f.product.API().With("Origin", "https://elsewhere.example").Get(t, f.path).Wants(t, 403)
-	f.product.API().Get(t, "/v1/engage/public/forms/alm_embed_unknown").Wants(t, 404)
-	f.product.API().Get(t, f.path+"/embed").Wants(t, 200)
-	f.product.API().Get(t, "/v1/engage/public/embed.js").Wants(t, 200)
-}
-
-// A job whose process died is retried after a minute, by the queue's leader.
-func TestForms_CrashLosesNoSubmission(t *testing.T) {
-	t.Parallel()
-	s := harness.Private(t, harness.Options{})
-	p := harness.NewProduct(t, s, &met)
-	f := formOf(p)
-	release := p.Database.Hold(t, `lock table resource.supporters in share mode`)
-	var paths []string
-	for range 3 { // more jobs would hold all connections of the process
-		paths = append(paths, f.accepted(t))
-	}
-	await.True(t, "a job is taken", func() bool {
-		return p.Database.Count(t, `select count(*) from river.river_job where state = 'running'`) > 0
-	})
-	s.Resourceapi.Kill()
-	release()
-	expireJobs(t, p)
-	must(t, s.Resourceapi.Restart(t.Context()))
-	for _, path := range paths {
-		if status := f.ends(t, path); status != "processed" {
-			t.Errorf("%s", status)
-		}
-	}
-}
-
 // expireJobs lets a minute pass after a worker was killed: its jobs are abandoned, and another process leads the queue.
 func expireJobs(t *testing.T, p *harness.Product) {
 	t.Helper()

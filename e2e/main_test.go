@@ -23,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // met are the secrets that the tests of this process have used. TestMain searches for them at the end.
@@ -96,6 +97,25 @@ func shared(t testing.TB) *stack.Stack {
 		t.Fatalf("start the stack: %v", err)
 	}
 	return s
+}
+
+// laboratory starts the stack of the tests that change its services, keys or schema.
+var laboratory = testkit.Once(func(t testing.TB) *stack.Stack {
+	s, err := harness.Lasting(harness.Options{})
+	must(t, err)
+	return s
+})
+
+var laboratoryInUse sync.Mutex
+
+// inLaboratory returns the laboratory for a test that runs beside others, which are elsewhere: here is one at a time.
+func inLaboratory(t *testing.T) (*stack.Stack, *harness.Product) {
+	t.Helper()
+	t.Parallel()
+	s := laboratory(t)
+	laboratoryInUse.Lock()
+	t.Cleanup(laboratoryInUse.Unlock)
+	return s, harness.NewProduct(t, s, &met)
 }
 
 // enter returns the product for a test.

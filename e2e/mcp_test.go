@@ -78,56 +78,6 @@ func wantsChallenge(t *testing.T, p *harness.Product, answer harness.Answer, cod
 	}
 }
 
-func TestMCP_FirstCallIsChallenged(t *testing.T) {
-	p := inParallel(t)
-	for _, api := range []harness.API{p.API(), mcp(p, "").With("Origin", "https://claude.ai")} {
-		wantsChallenge(t, p, rpc(t, api, "initialize", initialize), "")
-		wantsChallenge(t, p, rpc(t, api, "tools/list", nil), "")
-		wantsChallenge(t, p, api.Get(t, mcpPath), "")
-		wantsChallenge(t, p, api.Send(t, http.MethodDelete, mcpPath, "", ""), "")
-	}
-	answer := rpc(t, p.API().With("Origin", "https://chatgpt.com"), "initialize", initialize)
-	answer.WantsHeader(t, "Access-Control-Allow-Origin", "https://chatgpt.com")
-	if !strings.Contains(answer.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") {
-		t.Errorf("a page cannot read the challenge: %v", answer.Header)
-	}
-}
-
-func TestMCP_OnlyOwnResourceTokens(t *testing.T) {
-	p, ws := inWorkspace(t)
-	owner := p.Person(t, ws.Owner)
-	connector := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
-	tokens := connector.Connect(t, owner)
-	rest := ws.Connector(t, harness.ReadProgrammes).Connect(t, owner)
-	confidential := ws.Confidential(t, "", harness.ReadProgrammes).Connect(t, owner)
-	for name, token := range map[string]string{
-		"REST":          rest.AccessToken,
-		"confidential":  confidential.AccessToken,
-		"refresh token": tokens.RefreshToken,
-		"altered":       alterLast(tokens.AccessToken),
-		"nonsense":      "nonsense",
-	} {
-		t.Run(name, func(t *testing.T) {
-			wantsChallenge(t, p, rpc(t, mcp(p, token), "initialize", initialize), `error="invalid_token"`)
-			wantsChallenge(t, p, rpc(t, mcp(p, token), "tools/call", map[string]any{"name": "whoami"}),
-				`error="invalid_token"`)
-		})
-	}
-	for _, token := range []string{tokens.AccessToken, ws.Token} { // MCP accepts the personal access token too
-		rpc(t, mcp(p, token), "initialize", initialize).Wants(t, http.StatusOK)
-		who, _, _ := callTool(t, mcp(p, token).With("X-Tenant-Id", p.Demo.Workspaces.Empty.ID), "whoami", nil)
-		workspace, _ := who["workspace"].(map[string]any)
-		if workspace["id"] != ws.Workspace.ID || workspace["name"] != ws.Workspace.Name {
-			t.Errorf("in another workspace: %v", workspace)
-		}
-	}
-	// After the grant has ended, each 401 for its token carries the challenge.
-	p.Database.EndGrantIn(t, harness.GrantOf(t, tokens.AccessToken), -time.Second)
-	wantsChallenge(t, p, rpc(t, mcp(p, tokens.AccessToken), "tools/list", nil), `error="invalid_token"`)
-	p.Database.RevokeToken(t, ws.Token)
-	wantsChallenge(t, p, rpc(t, mcp(p, ws.Token), "tools/list", nil), `error="invalid_token"`)
-}
-
 // Nothing is stored between requests, so any process can serve any of them.
 func TestMCP_HasNoSession(t *testing.T) {
 	p := inParallel(t)

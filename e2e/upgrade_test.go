@@ -71,9 +71,7 @@ func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 
 // After `migrate --finish`, new codes and refresh tokens contain their workspace. Earlier ones stay valid.
 func TestFinish_EarlierTokensStayValid(t *testing.T) {
-	t.Parallel()
-	s := harness.Private(t, harness.Options{})
-	p := harness.NewProduct(t, s, &met)
+	s, p := inLaboratory(t)
 	p.Database.Exec(t, `delete from account.finished_upgrades`)
 	connector, owner := p.DemoConnector(), p.Person(t, p.Demo.Users.Owner)
 	earlier := connector.Connect(t, owner)
@@ -319,9 +317,7 @@ func administer(t *testing.T, s *stack.Stack, args ...string) {
 // Contract, section 6: after a signing key is removed, the next request with one of its tokens is rejected on every
 // route.
 func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
-	t.Parallel()
-	running := harness.Private(t, harness.Options{})
-	p := harness.NewProduct(t, running, &met)
+	running, p := inLaboratory(t)
 	ws, service := p.NewWorkspace(t), p.DemoService()
 	owner := p.Person(t, ws.Owner)
 	connector := ws.Connector(t, harness.ReadProgrammes)
