@@ -211,6 +211,7 @@ func TestVerify_RefusesForgeries(t *testing.T) {
 		"none, signed":           encode(`{"alg":"none","kid":"k"}`) + "." + parts[1] + "." + parts[2],
 		"HMAC of the public key": shared,
 		"another key, same kid":  sign(t, other, jose.ES256, good(), nil),
+		"its own key":            sign(t, other, jose.ES256, good(), map[jose.HeaderKey]any{"jwk": other.Public()}),
 		"other claims":           parts[0] + "." + encode(`{"iss":"`+clientID+`"}`) + "." + parts[2],
 		"a member twice":         parts[0] + "." + twice + "." + parts[2],
 		"header twice":           encode(`{"alg":"ES256","alg":"ES256","kid":"k"}`) + "." + parts[1] + "." + parts[2],
