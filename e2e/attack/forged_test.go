@@ -346,3 +346,10 @@ func trustedSigner(t *testing.T, p *harness.Product) signer {
 	trusted = &s
 	return s
 }
+
+func mustJSON(t *testing.T, value any) []byte {
+	t.Helper()
+	content, err := json.Marshal(value)
+	must(t, err)
+	return content
+}

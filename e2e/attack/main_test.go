@@ -27,22 +27,10 @@ var seen harness.Secrets
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, 4)) }
 
 // started returns the stack that all tests here share. It offers every sign-in method that needs no other service,
-// since each can be attacked, and accepts the clients of a website.
+// since each can be attacked.
 var started = sync.OnceValues(func() (*stack.Stack, error) {
-	settings := website().Settings("claude")
-	settings["ALMONER_PASSKEYS"] = "true"
-	return harness.Lasting(harness.Options{Traced: true, Settings: settings})
+	return harness.Lasting(harness.Options{Traced: true, Settings: map[string]string{"ALMONER_PASSKEYS": "true"}})
 })
-
-// website serves the documents of the clients that are not registered.
-var website = sync.OnceValue(func() *harness.MetadataHost { return harness.NewMetadataHost(lasting{}) })
-
-// lasting stands for the whole run of the tests: what it starts ends with the process.
-type lasting struct{ testing.TB }
-
-func (lasting) Helper()           {}
-func (lasting) Cleanup(func())    {}
-func (lasting) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 func shared(t *testing.T) *stack.Stack {
 	t.Helper()
