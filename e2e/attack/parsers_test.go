@@ -230,33 +230,3 @@ func TestParsers_HostileBodyCausesNoServerError(t *testing.T) {
 		}
 	}
 }
-
-// TestJSON_KeysMatchExactlyAndOnce checks that a JSON key must match exactly and occur once, so that no two readers can
-// disagree.
-func TestJSON_KeysMatchExactlyAndOnce(t *testing.T) {
-	p, e := newAttack(t)
-	api, mcp := p.In(e.Workspace, e.Token), p.As(e.Token)
-	for _, body := range []string{
-		`{"Name":"x"}`, `{"NAME":"x"}`, `{"name\u0000":"x"}`, `{"ｎame":"x"}`, `{"name":"x","name":"y"}`,
-		`{"name":"x"} {"name":"y"}`,
-	} {
-		gets(t, api.JSON(t, http.MethodPost, harness.ListPath, body), body, http.StatusBadRequest)
-	}
-	for _, body := range []string{
-		`{"jsonrpc":"2.0","id":1,"Method":"tools/list"}`,
-		`{"jsonrpc":"2.0","id":1,"method\u0000":"tools/list"}`,
-		`{"JSONRPC":"2.0","id":1,"method":"tools/list"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_programmes","name":"whoami"}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_programme","arguments":{"ID":"` +
-			e.programme + `"}}}`,
-	} {
-		if answer := mcp.JSON(t, http.MethodPost, "/mcp", body); strings.Contains(string(answer.Body), `"tools":`) ||
-			strings.Contains(string(answer.Body), e.Workspace.ID) ||
-			strings.Contains(string(answer.Body), "Winter pantry") {
-			t.Errorf("%s is read as another key:\n%s", body, answer)
-		}
-	}
-}

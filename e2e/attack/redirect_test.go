@@ -3,7 +3,6 @@ package attack
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -90,78 +89,6 @@ func wantsNoRedirect(t *testing.T, page harness.Page, what string) {
 	}
 	if policy := page.Header.Get("Content-Security-Policy"); strings.Contains(policy, "evil") {
 		t.Errorf("%q is in the policy of the page: %s", what, policy)
-	}
-}
-
-func TestExchange_RequiresSameRedirectURI(t *testing.T) {
-	p := newProduct(t)
-	ws := p.NewWorkspace(t)
-	owner := p.Person(t, ws.Owner).SignedIn(t)
-	connector, app := ws.Connector(t, harness.ReadProgrammes), ws.Confidential(t, "", harness.ReadProgrammes)
-	// The fifth mistake invalidates a code. In the short form, the clients take turns.
-	for at, wrong := range slices.Collect(slices.Chunk(lookalikes(), 4)) {
-		if harness.Long() || at%2 == 0 {
-			attempt := connector.Begin()
-			code := attempt.Code(t, owner)
-			for _, uri := range wrong {
-				form := attempt.CodeForm(code)
-				form.Set("redirect_uri", uri)
-				gets(t, attempt.Post(t, form), "redirect URI "+uri, http.StatusBadRequest)
-			}
-			if at == 0 {
-				attempt.Post(t, attempt.CodeForm(code)).Tokens(t)
-			}
-		}
-		if harness.Long() || at%2 == 1 {
-			code := app.Code(t, owner)
-			for _, uri := range wrong {
-				body := app.Body(code)
-				body["redirect_uri"] = uri
-				gets(t, app.Exchange(t, body), "redirect URI "+uri, http.StatusBadRequest)
-			}
-			if at == 1 {
-				app.Exchange(t, app.Body(code)).Tokens(t)
-			}
-		}
-	}
-}
-
-func TestRegister_RefusesDangerousRedirectURIs(t *testing.T) {
-	p := newProduct(t)
-	ws := p.NewWorkspace(t)
-	owner := p.Person(t, ws.Owner).SignedIn(t)
-	key := keyOf(t, p, owner)
-	for _, wrong := range []string{
-		"javascript:alert(1)", "JAVASCRIPT:alert(1)", "jAvAsCrIpT://app.example/%0aalert(1)",
-		"data:text/html,<script>alert(1)</script>", "DATA:text/html,x", "vbscript:x", "blob:https://app.example/x",
-		"file:///etc/passwd", "about:blank", "ftp://app.example/x", "ws://app.example/x", "custom-app:/callback",
-		"com.example.app://callback", "http://app.example/callback", "http://10.0.0.1/callback",
-		"http://localhost.evil.example/callback", "https://*.example/callback", "https://app.example/*",
-		"https://user:pass@app.example/callback", "https://@app.example/callback",
-		"https://app.example\\@evil.example/", "https://app.example/#", "https://app.example/#x",
-		"https://app.example/?code=1", "https://app.example/?a=1&State=2", "https://app.example/?%63ode=1",
-		"https://app.example/?iss=x", "https://app.example/?error=x", "https://app.example/?response=x",
-		"https://app.example/a b", "https://app.example/\n", "https://app.example/\x00", "https://аpp.example/",
-		"https:app.example/", "https:///callback", "//app.example/", "/callback", "https://", "",
-		"https://app.example/" + strings.Repeat("x", 2048),
-	} {
-		body := harness.ConfidentialBody(harness.ReadProgrammes)
-		body["redirectUris"] = []string{harness.RedirectURI, wrong}
-		ws.Register(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_redirect_uri")
-		if strings.ContainsAny(wrong, "\n") || wrong == "" {
-			continue // the form separates URIs by lines
-		}
-		answer := owner.Submit(t, sent(t, p, "/settings/developers/apps", ws.Workspace.ID, key, url.Values{
-			"name": {"Export"}, "kind": {"confidential"}, "redirect_uris": {wrong},
-			"permissions": {harness.ReadProgrammes}, "method": {"client_secret_json"},
-		}))
-		if answer.Status != http.StatusBadRequest {
-			t.Errorf("%q is registered in Settings:\n%s", wrong, answer)
-		}
-	}
-	n := p.Database.Count(t, `select count(*) from account.oauth_clients where tenant_id = $1`, ws.Workspace.ID)
-	if n != 0 {
-		t.Errorf("%d applications were registered", n)
 	}
 }
 

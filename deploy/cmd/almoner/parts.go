@@ -55,7 +55,7 @@ func parts() map[string]part {
 		"backlog":  suite("^TestBacklog_", 33, much, "./torture"),
 		"recovery": suite("^TestRecovery_", 8, much, "./torture", "./runbooks"),
 		"time":     suite("_DoesNotReveal(Accounts|Clients)$", 11, some, "./attack"),
-		"hostile":  suite("^Test(Parsers_|Pages_DoNot|Markup_Request|Exchange_Requires)", 6, some, "./attack"),
+		"hostile":  suite("^Test(Parsers_|Pages_DoNot|Markup_Request)", 6, some, "./attack"),
 		"year":     {run: (*testRun).simulateYear, minutes: 3, memory: some},
 		"detector": {run: (*testRun).detectRaces, minutes: 30, memory: much},
 	}
