@@ -170,7 +170,7 @@ func readersOfHeaders(t *testing.T, p *harness.Product, e *target) []reader {
 	for header := range strings.FieldsSeq("Idempotency-Key If-Match X-Tenant-Id Authorization Content-Type Origin " +
 		"X-Request-Id Mcp-Protocol-Version Accept Cookie User-Agent") {
 		with := func(api harness.API, text string) harness.API {
-			// A Go client cannot send these in a header; smuggling_test.go does.
+			// A Go client cannot send these in a header.
 			return api.With(header, strings.NewReplacer("\x00", "", "\r", "", "\n", "").Replace(text))
 		}
 		readers = append(readers,

@@ -6,11 +6,13 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -172,13 +174,9 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 	forged := "\n" + `{"time":"2026-01-01T00:00:00Z","level":"INFO","msg":"forged by us"}` + "\n"
 	escaped := "%0d%0a%7b%22msg%22%3a%22forged%20by%20us%22%7d%0a"
 	for _, address := range []string{p.BaseURL, p.AppURL} {
-		speak(t, address, "GET /v1/"+escaped+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		speak(
-			t,
-			address,
-			"GET /login HTTP/1.1\r\nHost: x\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\nX-Request-Id: "+
-				escaped+"\r\nConnection: close\r\n\r\n",
-		)
+		speak(t, address, "GET /v1/"+escaped+" HTTP/1.1\r\n")
+		speak(t, address, "GET /login HTTP/1.1\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\n"+
+			"X-Request-Id: "+escaped+"\r\n")
 	}
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
 		"client_id": forged, "client_secret": forged, "code": forged, "redirect_uri": forged,
@@ -203,4 +201,14 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 			}
 		}
 	}
+}
+
+// speak sends the first lines of a request, byte by byte, to an address of the product.
+func speak(t *testing.T, address, lines string) {
+	t.Helper()
+	_, port, _ := strings.Cut(strings.TrimPrefix(address, "http://"), ":")
+	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp",
+		net.JoinHostPort("127.0.0.1", port))
+	must(t, err)
+	harness.SendRaw(connection, lines+"Host: x\r\nConnection: close\r\n\r\n")
 }
