@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -37,45 +38,55 @@ func (b *testEnv) events() (n int) {
 
 func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 	t.Parallel()
-	for reason, change := range map[string]func(*testEnv, grant.Grant){
-		"llm_integration_off": func(b *testEnv, _ grant.Grant) { b.fixture.SetLLM(false) },
-		"permissions_lost": func(b *testEnv, _ grant.Grant) {
-			b.fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, b.user)
-		},
-		"membership_ended": func(b *testEnv, _ grant.Grant) {
-			b.fixture.Exec(`delete from account.memberships where user_id = $1`, b.user)
-		},
-		"user_disabled": func(b *testEnv, _ grant.Grant) {
-			b.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
-		},
-		"time_over": func(b *testEnv, g grant.Grant) {
-			b.fixture.Exec(`update account.grants set ends_at = now() where id = $1`, g.ID)
-		},
-		"client_deleted": func(b *testEnv, _ grant.Grant) {
-			b.fixture.Exec(`update account.oauth_clients set deleted_at = now() where id = $1`, b.app.ID)
-		},
-		"disconnected_by_user": func(b *testEnv, g grant.Grant) {
-			must(b.T, b.Grants.Revoke(b.Context(), g, grant.ByUser, "user"))
-		},
-		"refresh_token_replayed": func(b *testEnv, g grant.Grant) {},
-		"request_does_not_match": func(b *testEnv, g grant.Grant) {},
+	sql := func(text string, of func(*testEnv) uuid.UUID) func(*testEnv) {
+		return func(b *testEnv) { b.fixture.Exec(text, of(b)) }
+	}
+	app := func(b *testEnv) uuid.UUID { return b.app.ID }
+	user := func(b *testEnv) uuid.UUID { return b.user }
+	for _, c := range []struct {
+		reason, words, code string
+		change              func(*testEnv)
+	}{
+		{"llm_integration_off", "LLM integration", "invalid_grant", func(b *testEnv) { b.fixture.SetLLM(false) }},
+		{"permissions_lost", "permissions", "invalid_grant",
+			sql(`update account.memberships set permissions = '{}' where user_id = $1`, user)},
+		{"membership_ended", "no longer a member", "invalid_grant",
+			sql(`delete from account.memberships where user_id = $1`, user)},
+		{"user_disabled", "disabled", "invalid_grant",
+			sql(`update account.users set disabled_at = now() where id = $1`, user)},
+		{"time_over", "access that the user approved has expired", "invalid_grant",
+			sql(`update account.grants set ends_at = now() where client_id = $1`, app)},
+		{"client_deleted", "The client is unknown", "invalid_client",
+			sql(`update account.oauth_clients set deleted_at = now() where id = $1`, app)},
+		{"request_does_not_match", "resource", "invalid_target", func(*testEnv) {}},
 	} {
-		t.Run(reason, func(t *testing.T) {
+		t.Run(c.reason, func(t *testing.T) {
 			b := newTestEnv(t)
 			held := b.connect(b.app)
-			refresh, code := refreshOf(b.app, held.Refresh), "invalid_grant"
-			change(b, held.Grant)
-			switch reason {
-			case "client_deleted":
-				code = "invalid_client"
-			case "refresh_token_replayed":
-				b.mustToken("refresh", refresh)
-			case "request_does_not_match":
-				refresh, code = refresh.with(parameters{"resource": mcp}), "invalid_target"
+			pending, code := b.consent(b.app)
+			refresh, exchange := refreshOf(b.app, held.Refresh), b.exchangeOf(b.app, code)
+			if c.code == "invalid_target" {
+				refresh = refresh.with(parameters{"resource": mcp})
+				exchange = exchange.with(parameters{"resource": mcp})
 			}
-			b.recorded(1, reason, held.Grant, b.app.ID, b.refused(reason, refresh, code))
+			c.change(b)
+			b.recorded(1, c.reason, held.Grant, b.app.ID, b.refused("refresh", refresh, c.code, c.words))
+			b.recorded(1, c.reason, pending, b.app.ID, b.refused("exchange", exchange, c.code))
 		})
 	}
+}
+
+// The snapshot of a request is older than the end of the grant that the request causes.
+func TestRefusal_HasReasonOfEndedGrant(t *testing.T) {
+	b := newTestEnv(t)
+	held := b.connect(b.app)
+	b.mustToken("refresh", refreshOf(b.app, held.Refresh))
+	replayed := b.refused("replay", refreshOf(b.app, held.Refresh), "invalid_grant")
+	b.recorded(1, "refresh_token_replayed", held.Grant, b.app.ID, replayed)
+	held = b.connect(b.app)
+	must(t, b.Grants.Revoke(t.Context(), held.Grant, grant.ByUser, "user"))
+	ended := b.refused("ended", refreshOf(b.app, held.Refresh), "invalid_grant", "The user disconnected")
+	b.recorded(1, "disconnected_by_user", held.Grant, b.app.ID, ended)
 }
 
 func TestRefusal_ThatReadNothingIsRecorded(t *testing.T) {
@@ -166,5 +177,20 @@ func TestRefusal_OfForgedTokenIsRecordedForConnector(t *testing.T) {
 		where client_id = $1`, other.ID).Scan(&text))
 	if text.Reveal() != "resource is required."+librariesHelp {
 		t.Errorf("reason %q", text.Reveal())
+	}
+}
+
+// Requests with made-up client ids do not fill the recorder's memory, or it would record no one else's attempts.
+func TestRefusal_OfMadeUpClientsIsForgotten(t *testing.T) {
+	b := newTestEnv(t)
+	for range 4200 { // more than it remembers
+		_, _ = b.Token(t.Context(), refreshOf(client.Client{ID: uuid.New(), Resource: rest}, "alm_rt_x"))
+	}
+	b.refused("forged", refreshOf(b.app, "alm_rt_x"), "invalid_grant")
+	var n int
+	must(t, b.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.connection_stops where client_id = $1`,
+		b.app.ID).Scan(&n))
+	if n != 1 {
+		t.Errorf("%d attempts", n)
 	}
 }
