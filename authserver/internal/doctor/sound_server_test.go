@@ -33,6 +33,15 @@ func TestRun_CorrectServerHasNoFindings(t *testing.T) {
 	if !s.ended || len(s.live) != 0 {
 		t.Error("D4: the grant was not revoked")
 	}
+	var out bytes.Buffer
+	var read doctor.Report
+	if err := report.JSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(out.Bytes(), &read); err != nil || read.Verdict != doctor.OK ||
+		len(read.Findings) != len(report.Findings) || read.As != "generic" {
+		t.Errorf("as JSON: %v, %d findings, %s", err, len(read.Findings), read.Verdict)
+	}
 }
 
 // Without credentials the run ends before the sign-in, without a failure.
@@ -111,20 +120,6 @@ func TestD1_NoSecretIsShown(t *testing.T) {
 		if len(s.secrets) == 0 && !strings.Contains(name, "sign-in") {
 			t.Errorf("%s: nothing secret was given out: %s", name, codes(report))
 		}
-	}
-}
-
-func TestJSON_IsOneReport(t *testing.T) {
-	t.Parallel()
-	s := newSound(t, nil)
-	var out bytes.Buffer
-	if err := run(t, s.unattended()).JSON(&out); err != nil {
-		t.Fatal(err)
-	}
-	var report doctor.Report
-	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Verdict != doctor.OK ||
-		len(report.Findings) < 20 || report.As != "generic" {
-		t.Errorf("%v: %d findings, %s", err, len(report.Findings), report.Verdict)
 	}
 }
 

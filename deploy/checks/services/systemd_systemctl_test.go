@@ -237,11 +237,7 @@ func (u unitFile) environment() ([]string, error) {
 		all = append(all, "HOME="+known.HomeDir)
 	}
 	for _, line := range u.values("Service", "Environment") {
-		pairs := strings.Fields(line)
-		if quoted, ok := strings.CutPrefix(line, `"`); ok { // one assignment with spaces
-			pairs = []string{strings.TrimSuffix(quoted, `"`)}
-		}
-		for _, pair := range pairs {
+		for _, pair := range assignments(line) {
 			all = append(all, strings.NewReplacer("%d", u.credentials, "%i", u.instance).Replace(pair))
 		}
 	}

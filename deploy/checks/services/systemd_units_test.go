@@ -216,11 +216,7 @@ func (s service) commands(t *testing.T, credentials string) []invocation {
 		}
 	}
 	for _, line := range s.values("Service", "Environment") {
-		pairs := strings.Fields(line)
-		if quoted, ok := strings.CutPrefix(line, `"`); ok { // one assignment with spaces
-			pairs = []string{strings.TrimSuffix(quoted, `"`)}
-		}
-		for _, pair := range pairs {
+		for _, pair := range assignments(line) {
 			name, value, _ := strings.Cut(pair, "=")
 			if _, twice := environment[name]; twice {
 				t.Errorf("%s: %s is set twice", s.file, name)
@@ -238,6 +234,14 @@ func (s service) commands(t *testing.T, credentials string) []invocation {
 		all = append(all, invocation{Binary: binary, Arguments: words[1:], Environment: environment})
 	}
 	return all
+}
+
+// assignments returns the settings in a value of Environment: several, or one with spaces in quotation marks.
+func assignments(line string) []string {
+	if quoted, ok := strings.CutPrefix(line, `"`); ok {
+		return []string{strings.TrimSuffix(quoted, `"`)}
+	}
+	return strings.Fields(line)
 }
 
 // afterStart returns the arguments of the command that systemd runs after the start, whose failure it ignores.

@@ -364,6 +364,9 @@ func TestLoadSeed_SecretsDependOnTheFile(t *testing.T) {
 		}
 	}
 	first, second, other := values(load("seed")), values(load("seed")), values(load("other"))
+	if !regexp.MustCompile(`^[a-z0-9]{5}(-[a-z0-9]{5}){3}$`).MatchString(first["password"]) {
+		t.Error("the password has another form")
+	}
 	seen := map[string]string{}
 	for name, value := range first {
 		if second[name] != value || other[name] == value {
@@ -389,13 +392,5 @@ func TestLoadSeed_FileIsPrivateAndDamagedOneIsRefused(t *testing.T) {
 	must(t, os.WriteFile(path, []byte("short\n"), 0o600))
 	if _, err := LoadSeed(path); err == nil {
 		t.Error("a damaged seed is accepted")
-	}
-}
-
-func TestPassword_HasReadableForm(t *testing.T) {
-	s, err := LoadSeed(filepath.Join(t.TempDir(), "seed"))
-	must(t, err)
-	if password := s.Password("x"); !regexp.MustCompile(`^[a-z0-9]{5}(-[a-z0-9]{5}){3}$`).MatchString(password) {
-		t.Error("the password has another form")
 	}
 }

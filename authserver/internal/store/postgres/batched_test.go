@@ -56,11 +56,14 @@ func (l *storeTest) hold(id uuid.UUID) (release func()) {
 	}
 }
 
+// concurrently calls work for each number at the same time.
 func concurrently(n int, work func(int)) {
 	var all sync.WaitGroup
+	start := make(chan struct{})
 	for i := range n {
-		all.Go(func() { work(i) })
+		all.Go(func() { <-start; work(i) })
 	}
+	close(start)
 	all.Wait()
 }
 

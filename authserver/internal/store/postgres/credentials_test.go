@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"bytes"
 	"encoding/binary"
-	"sync"
 	"testing"
 	"time"
 
@@ -107,20 +106,13 @@ func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 			secretHash(1000+i),
 		)
 	}
-	var all sync.WaitGroup
-	for i := range 12 {
-		all.Go(func() {
-			err := l.ReplaceSecret(
-				t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID))
-			if err != nil {
-				t.Error(err)
-			}
-			if n := l.liveSecrets(app.ID); n > 2 {
-				t.Errorf("%d secrets are live", n)
-			}
-		})
-	}
-	all.Wait()
+	concurrently(12, func(i int) {
+		err := l.ReplaceSecret(t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID))
+		wantErr(t, "replace a secret", nil, err)
+		if n := l.liveSecrets(app.ID); n > 2 {
+			t.Errorf("%d secrets are live", n)
+		}
+	})
 	for i, overlap := range []time.Duration{24 * time.Hour, 24 * time.Hour, 0} {
 		err := l.ReplaceSecret(
 			t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(50+i), overlap, replaced(app.ID))

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -76,16 +75,8 @@ func anAddress(name string) string { return name + "-" + uuid.NewString() + "@ex
 
 // at runs the functions at the same time and returns their errors.
 func at(functions ...func() error) []error {
-	errs, start := make([]error, len(functions)), make(chan struct{})
-	var group sync.WaitGroup
-	for i, do := range functions {
-		group.Go(func() {
-			<-start
-			errs[i] = do()
-		})
-	}
-	close(start)
-	group.Wait()
+	errs := make([]error, len(functions))
+	concurrently(len(functions), func(i int) { errs[i] = functions[i]() })
 	return errs
 }
 

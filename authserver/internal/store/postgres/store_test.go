@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -136,14 +135,8 @@ func TestTransactions_RequestsEndBeforeCommands(t *testing.T) {
 		}
 	}
 	l.ServeCommands()
-	var group sync.WaitGroup
 	time.AfterFunc(5*limit, release)
-	for what, command := range operations {
-		group.Go(func() {
-			wantErr(t, "a command that "+what, nil, command())
-		})
-	}
-	group.Wait()
+	wantErr(t, "commands", nil, errors.Join(at(operations["changes"], operations["reads"])...))
 }
 
 // refreshRole creates a login for refreshes whose commits do not wait for the disk, and returns its URL.
