@@ -222,10 +222,12 @@ const (
 	keptEvents     = `select count(*) from account.events where created_at > now() - interval '30 days'`
 )
 
-// A month of events is dropped once its last event is 30 days old, and not before, whatever time the caller passes.
+// A month of events is dropped once its last event is 30 days old, and not before, whatever time the caller passes, nor
+// while the events are in use.
 func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 	l := ownStoreTest(t)
 	l.pastEventMonths()
+	l.notDroppedInUse("account.events", eventMonths, dropEventMonth)
 	const due = `select count(*) from account.events where created_at < account.events_due(now() - interval '30 days')`
 	months, all, ready, kept := l.count(eventMonths), l.count(`select count(*) from account.events`), l.count(due),
 		l.count(keptEvents)
@@ -241,12 +243,6 @@ func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 	}
 	l.wantCount(-1, "events of a month that is not due were dropped", dropEventMonth)
 	l.wantCount(kept, "events are kept", keptEvents)
-}
-
-func TestEventMonths_EventsInUseAreNotDropped(t *testing.T) {
-	l := ownStoreTest(t)
-	l.pastEventMonths()
-	l.notDroppedInUse("account.events", eventMonths, dropEventMonth)
 }
 
 // Events of two months are numbered in one order by concurrent readers, and a month refuses a sequence that it has.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -50,6 +51,15 @@ func deletes(t *testing.T, r *retention.Store, name string, want int) {
 	if deleted, complete, err := r.Delete(t.Context(), k); err != nil || deleted != int64(want) || !complete {
 		t.Errorf("%s: %d deleted, complete %v, want %d: %v", name, deleted, complete, want, err)
 	}
+}
+
+var inRetention = testkit.Once(fixture.New)
+
+// retentionTest is ownStoreTest with a database that the tests of different kinds of records share.
+func retentionTest(t *testing.T) *storeTest {
+	t.Helper()
+	t.Parallel()
+	return storeTestIn(t, inRetention(t).For(t))
 }
 
 // grantEnding adds a grant of l.grant's client that ends then, and returns its id.
@@ -158,7 +168,7 @@ func TestRetention_RevokedGrantStaysUntilItsLifeEnds(t *testing.T) {
 
 // In a chain of replaced tokens, the oldest is deleted first, and its successor keeps working.
 func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
-	l := ownStoreTest(t)
+	l := retentionTest(t)
 	r := l.Retention(keepAll())
 	ids := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
 	for i, expires := range []string{ago(60*day, 9), "now() + interval '1 day'", ago(60*day, 5)} {
@@ -182,7 +192,7 @@ func TestRetention_ReplacedTokensAreDeletedOldestFirst(t *testing.T) {
 }
 
 func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
-	l := ownStoreTest(t)
+	l := retentionTest(t)
 	r := l.Retention(keepAll())
 	l.grantEnding("revoked", time.Now().Add(-100*day))
 	l.fixture.Exec(`update account.oauth_clients set deleted_at = `+ago(200*day, 1)+` where id = $1`, l.grant.ClientID)
@@ -197,7 +207,7 @@ func TestRetention_ClientIsDeletedAfterItsGrants(t *testing.T) {
 // A removed key has the time of its removal, even if an older program removed it, and is kept for longer than the
 // lifetime of an access token.
 func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
-	l := ownStoreTest(t)
+	l := retentionTest(t)
 	r := l.Retention(keepAll())
 	for _, state := range []string{"current", "retired"} {
 		l.fixture.Exec(`insert into account.signing_keys (kid, public_jwk, private_sealed, state, created_at,
@@ -215,7 +225,7 @@ func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 }
 
 func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
-	l := ownStoreTest(t)
+	l := retentionTest(t)
 	for _, before := range []string{"now()", "now() - interval '89 days'", "null", "'infinity'"} {
 		if err := l.Try(t.Context(), "select account.delete_audit_events("+before+", 500)"); err == nil {
 			t.Errorf("the service may delete audit events before %s", before)
@@ -320,7 +330,7 @@ func TestRetention_EventsTableStopsGrowing(t *testing.T) {
 // rows.
 func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
-	l := ownStoreTest(t)
+	l := retentionTest(t)
 	small := []string{
 		"removed signing keys", "ended invitations", "deleted clients", "password resets", "requests for access",
 		"changes of e-mail addresses", "ended sign-ins",
