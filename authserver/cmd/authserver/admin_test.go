@@ -174,22 +174,15 @@ func TestAdmin_SetsUpWorkspace(t *testing.T) {
 	term.prints("", []string{"members", "remove", workspace, user}, "0 grants, 0 personal access tokens")
 }
 
-func TestAdmin_PrintsSecretOnceToStandardOutput(t *testing.T) {
-	t.Parallel()
-	term, _ := openShared(t)
-	added := term.prints("", []string{"clients", "add-service", "Reporting"})
-	if n := strings.Count(added, "alm_cs_"); n != 1 {
-		t.Errorf("%d secrets", n)
-	}
-	listed := term.prints("", []string{"clients", "list", "--json"}, "Reporting")
-	if strings.Contains(listed, "alm_cs_") {
-		t.Error("the list has a secret")
-	}
-}
-
-func TestAdmin_ManagesClients(t *testing.T) {
+func TestAdmin_ManagesClientsAndPrintsSecretsOnce(t *testing.T) {
 	t.Parallel()
 	term, workspace := openShared(t)
+	if n := strings.Count(term.prints("", []string{"clients", "add-service", "Reporting"}), "alm_cs_"); n != 1 {
+		t.Errorf("%d secrets", n)
+	}
+	if strings.Contains(term.prints("", []string{"clients", "list", "--json"}, "Reporting"), "alm_cs_") {
+		t.Error("the list has a secret")
+	}
 	added := term.prints("", []string{"clients", "add", "--workspace", workspace,
 		"--redirect-uri", "https://a.example.org/cb?x=1,2", "--redirect-uri", "https://b.example.org/cb",
 		"--permission", "programmes:read:programmes,programmes:write:programmes", "Donor sync", "--json"})

@@ -3,7 +3,6 @@ package admin_test
 import (
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -11,12 +10,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
-	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // names returns the texts of a list.
@@ -157,42 +154,6 @@ func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	b.WantsRows("members", 1, `account.memberships where user_id = $1`, b.user)
 	b.events(audit.MemberRemoved, "user:"+b.user.String(), 0)
 	b.Refreshed(b.app, held)
-}
-
-// endRest ends the grants that a request left to the background, as the service does.
-func (b *testEnv) endRest() {
-	b.t.Helper()
-	database := postgres.Only(credential.Secret(b.Fixture.Database.Authserver))
-	store, err := postgres.Open(b.t.Context(), database, testkit.StoreWait)
-	b.Must(err)
-	defer store.Close()
-	for left := true; left; {
-		_, left, err = store.EndNext(b.t.Context())
-		b.Must(err)
-	}
-}
-
-func TestRemoveMember_ConcurrentRemovalsHaveOneWinner(t *testing.T) {
-	b := ownTestEnv(t)
-	b.manyGrants(1000, 0)
-	errs := make([]error, 4)
-	var group sync.WaitGroup
-	for i := range errs {
-		group.Go(func() { _, errs[i] = b.service.Run(t.Context(), b.removal()) })
-	}
-	group.Wait()
-	won := 0
-	for _, err := range errs {
-		if err == nil {
-			won++
-		} else {
-			b.refusal("a later removal", err)
-		}
-	}
-	b.Equal("removals that won", won, 1)
-	b.endRest()
-	b.WantsRows("events", 1000, `account.audit_events where action = $1`, audit.GrantRevoked)
-	b.WantsRows("revoked grants", 1000, `account.grants where state = 'revoked'`)
 }
 
 // An operator adds a user with an address that was never proven only after confirming it: another person may have made

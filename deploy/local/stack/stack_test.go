@@ -151,6 +151,11 @@ func TestStart_SecondStartFindsStoredDataOfPrivateHome(t *testing.T) {
 			"between', 'draft')",
 		first.Demo.Workspaces.Main.ID,
 	))
+	beside := options
+	beside.Port = 0
+	if _, err := Start(t.Context(), beside); err == nil || !strings.Contains(err.Error(), "is running in") {
+		t.Errorf("a second start while the first one runs: %v", err)
+	}
 	first.Stop()
 	if left := append(leftIn(options.Home), leftIn(place)...); len(left) > 0 {
 		t.Fatalf("left running: %q", left)
@@ -321,15 +326,6 @@ func TestStart_PortInUseIsNamedFirst(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(options.Home, "postgres")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a store was created before the ports were checked")
-	}
-}
-
-func TestStart_HomeIsExclusive(t *testing.T) {
-	t.Parallel()
-	options := optionsFor(t, usedHome(t))
-	start(t, options)
-	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "is running in") {
-		t.Errorf("got %v", err)
 	}
 }
 
