@@ -98,12 +98,14 @@ func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
 	}
 }
 
-// The probe may have its own time limit, like the ping of the stores.
-func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
+// The probe may have its own time limit, like the ping of the stores. One that reaches it is repeated after probePause,
+// so that the end of an outage is noticed soon.
+func TestWatch_ProbeThatTimesOutIsNoAnswerAndIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const limit = laterWithin / 4
 		s := silentServer()
 		w := NewWatch(func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, laterWithin/2)
+			ctx, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
 			return s.probe(ctx)
 		}, 0)
@@ -116,8 +118,13 @@ func TestWatch_ProbeThatTimesOutIsNoAnswer(t *testing.T) {
 				t.Fatal("an operation was started on a silent server")
 			}
 		}
+		time.Sleep(step) // the next probe has begun
 		s.silent.Store(false)
-		time.Sleep(2 * laterWithin)
+		time.Sleep(limit + 2*probePause)
+		if w.Silent() {
+			t.Error("the server counts as silent although it responds")
+		}
+		time.Sleep(2 * laterWithin) // until the probe has a response
 	})
 }
 
@@ -238,29 +245,6 @@ func TestWatch_WaitsAsLongAsConfigured(t *testing.T) {
 		endQuery(operation, w, operation.Err())
 		s.silent.Store(false)
 		time.Sleep(2 * laterWithin)
-	})
-}
-
-// A probe that reaches its own time limit is repeated after probePause, so that the end of an outage is noticed soon.
-func TestWatch_RepeatsProbeThatTimedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit = laterWithin / 4
-		s := silentServer()
-		w := NewWatch(func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, limit)
-			defer cancel()
-			return s.probe(ctx)
-		}, 0)
-		operation := startQuery(t.Context(), w)
-		wantsEnded(t, operation)
-		endQuery(operation, w, operation.Err())
-		time.Sleep(step) // the next probe has begun
-		s.silent.Store(false)
-		time.Sleep(limit + 2*probePause)
-		if w.Silent() {
-			t.Error("the server counts as silent although it responds")
-		}
-		time.Sleep(2 * laterWithin) // until the probe has a response
 	})
 }
 
