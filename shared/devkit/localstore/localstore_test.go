@@ -152,8 +152,8 @@ func TestStartPostgres_RecoversFromKill(t *testing.T) {
 	if !slices.Contains(child.WorkingIn(server.data()), orphan) {
 		t.Fatal("the session does not outlive its server")
 	}
-	// The id of this process: it is running, but not a PostgreSQL of this directory.
-	stale := strconv.Itoa(os.Getpid()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
+	// The id is of a process of the same user, which is not a PostgreSQL of this directory.
+	stale := strconv.Itoa(other.Current().PID()) + "\n" + server.data() + "\n1\n1\n\n127.0.0.1\n1 1\nready\n"
 	must(t, os.WriteFile(filepath.Join(server.data(), "postmaster.pid"), []byte(stale), 0o600))
 	expect(t, startPostgres(t, dir).URL, "select 'up'", "up")
 	if slices.Contains(child.WorkingIn(server.data()), orphan) {
