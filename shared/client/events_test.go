@@ -77,8 +77,10 @@ func TestLists_SendFiltersAndPageSize(t *testing.T) {
 		"/v1/engage/forms?limit=4": func() bool {
 			return isEmpty(c.Forms.List(t.Context(), client.FormFilter{PageSize: 4}))
 		},
-		"/v1/engage/forms":                       func() bool { return isEmpty(c.Forms.List(t.Context())) },
-		"/v1/engage/forms/f/submissions?limit=5": func() bool { return submissions(client.SubmissionFilter{PageSize: 5}) },
+		"/v1/engage/forms": func() bool { return isEmpty(c.Forms.List(t.Context())) },
+		"/v1/engage/forms/f/submissions?limit=5": func() bool {
+			return submissions(client.SubmissionFilter{PageSize: 5})
+		},
 		"/v1/engage/forms/f/submissions?createdBefore=2026-04-01T00%3A00%3A00Z&" +
 			"createdSince=2026-03-01T00%3A00%3A00Z&status=rejected": func() bool {
 			april := march.AddDate(0, 1, 0)

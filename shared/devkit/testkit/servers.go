@@ -29,9 +29,7 @@ func CountTrips(t testing.TB, server string) (through string, trips *Trips) {
 		t.Fatal("the server's URL has no host and port") // it may contain a password, so it is not quoted
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	context.AfterFunc(ctx, func() { _ = listener.Close() })
@@ -157,9 +155,7 @@ func (m *MetadataHost) Answer(path string, answer http.HandlerFunc) string {
 func (m *MetadataHost) Put(path string, object map[string]any) string {
 	m.t.Helper()
 	body, err := json.Marshal(object)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	Must(m.t, err)
 	return m.Answer(path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(body)

@@ -113,21 +113,15 @@ func (t template) forTest(test testing.TB) Database {
 func NewRedis(t testing.TB) *localstore.Redis {
 	t.Helper()
 	parent, err := redisDir()
-	if err != nil {
-		t.Fatalf("a Redis for the test: %v", err)
-	}
+	Must(t, err)
 	dir, err := os.MkdirTemp(parent, "")
-	if err != nil {
-		t.Fatalf("a Redis for the test: %v", err)
-	}
+	Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
 	defer cancel()
 	server, err := localstore.StartRedis(ctx,
 		localstore.Options{Dir: dir, Tools: os.Getenv(toolsVariable), Volatile: true})
-	if err != nil {
-		t.Fatalf("a Redis for the test: %v", err)
-	}
+	Must(t, err)
 	t.Cleanup(server.Kill) // a shutdown takes up to 100 ms longer
 	return server
 }
@@ -194,13 +188,22 @@ func (l *Log) Take() string {
 	return l.text.String()
 }
 
-func (d Database) administrator(t testing.TB) *pgx.Conn {
+// Must ends the test if what it arranges has failed.
+func Must(t testing.TB, err error) {
 	t.Helper()
-	admin, err := pgx.Connect(context.WithoutCancel(t.Context()), d.Superuser)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return admin
+}
+
+// Connect opens a session with a URL, which lasts until the test ends. A cleanup may call it.
+func Connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	session, err := pgx.Connect(ctx, url)
+	Must(t, err)
+	t.Cleanup(func() { _ = session.Close(ctx) })
+	return session
 }
 
 // Cut makes the database unavailable until the returned function is called.
@@ -208,7 +211,7 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 	t.Helper()
 	allow := func(allowed string) {
 		t.Helper()
-		admin, ctx := d.administrator(t), context.WithoutCancel(t.Context()) // a cleanup may restore
+		admin, ctx := Connect(t, d.Superuser), context.WithoutCancel(t.Context()) // a cleanup may restore
 		defer func() { _ = admin.Close(ctx) }()
 		name := pgx.Identifier{admin.Config().Database}.Sanitize()
 		_, err := admin.Exec(ctx, `alter database `+name+` connection limit `+allowed)
@@ -216,9 +219,7 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 			_, err = admin.Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
 				where datname = current_database() and pid <> pg_backend_pid()`)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 	}
 	allow("0")
 	return func() { allow("-1") }
@@ -228,7 +229,7 @@ func (d Database) Cut(t testing.TB) (restore func()) {
 // they have ended.
 func (d Database) EndSessions(t testing.TB) {
 	t.Helper()
-	admin := d.administrator(t)
+	admin := Connect(t, d.Superuser)
 	defer func() { _ = admin.Close(t.Context()) }()
 	var ended bool
 	err := admin.QueryRow(t.Context(), `select coalesce(bool_and(pg_terminate_backend(pid, 10000)), false)

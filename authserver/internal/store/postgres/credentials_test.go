@@ -107,7 +107,8 @@ func TestReplaceSecret_ConcurrentCallsLeaveTwoSecrets(t *testing.T) {
 		)
 	}
 	concurrently(12, func(i int) {
-		err := l.ReplaceSecret(t.Context(), l.fixture.WorkspaceID, app.ID, secretHash(i), 24*time.Hour, replaced(app.ID))
+		in, event := l.fixture.WorkspaceID, replaced(app.ID)
+		err := l.ReplaceSecret(t.Context(), in, app.ID, secretHash(i), 24*time.Hour, event)
 		wantErr(t, "replace a secret", nil, err)
 		if n := l.liveSecrets(app.ID); n > 2 {
 			t.Errorf("%d secrets are live", n)
