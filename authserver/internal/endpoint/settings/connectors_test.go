@@ -124,16 +124,6 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 			and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`)
 }
 
-func TestConnectorPolicy_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
-	site := shared(t)
-	eve := developerElsewhere(site)
-	site.Fixture.Join(site.Fixture.WorkspaceID, eve.ID, perm.ProgrammesRead)
-	browser := site.SignedIn(eve)
-	form := policyForm(browser.Get(connectors), "1", claudeAlone, perm.ProgrammesRead)
-	browser.Post(policyPath, with(form, "tenant", site.Fixture.WorkspaceID.String())).Wants(http.StatusForbidden)
-	site.Rows(0, "connector_policies", "")
-}
-
 const overtaken = "The policy was changed after you opened this page. Your changes were not saved."
 
 // A change on an outdated page must not allow again what another user has just forbidden.

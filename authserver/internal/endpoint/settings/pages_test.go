@@ -223,6 +223,7 @@ func TestPages_NeedAPIAccessInTheirWorkspace(t *testing.T) {
 		form := url.Values{"key": {key}, "tenant": {here}, "id": {uuid.NewString()}}
 		browser.Post(path, form).As(path).Wants(http.StatusForbidden)
 	}
+	site.Rows(0, "connector_policies", "")
 }
 
 func TestUser_ShowsNameAndWorkspaceIDs(t *testing.T) {

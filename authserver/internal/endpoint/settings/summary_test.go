@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -104,19 +103,6 @@ func TestDevelopers_ListsAreShortAndSearchable(t *testing.T) {
 			t.Errorf("%s: a search without results: %s", path, none.Text())
 		}
 	}
-}
-
-// A page whose form was refused says so in its title, also if the error is only at a field.
-func TestPages_TitleReportsRefusedForm(t *testing.T) {
-	site := own(t, func(c *app.Config, _ string) {
-		c.SMTPURL, c.MailFrom = "smtp://127.0.0.1:1?tls=none", "Almoner <almoner@example.org>"
-	})
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
-	const address = "/settings/user/email"
-	browser.Get("/settings/user").Send(namePath, browsertest.Fields{"name": ""}).
-		Wants(http.StatusBadRequest).Contains("<title>Error: ")
-	browser.Get(address).Send(address, browsertest.Fields{"email": "nowhere"}).
-		Wants(http.StatusBadRequest).Contains("<title>Error: ")
 }
 
 func everyPermission() (out []perm.Permission) {

@@ -250,7 +250,7 @@ func TestUser_ChangesName(t *testing.T) {
 		and detail::text not like '%King%'`, ada.ID, audit.UserRenamed)
 	for _, name := range []string{"", " ", "a\u202eb", strings.Repeat("x", 101), "a\nb"} {
 		page := browser.Post(namePath, with(form, "name", name)).As(name)
-		page.Wants(http.StatusBadRequest, "The name was not saved.")
+		page.Wants(http.StatusBadRequest, "The name was not saved.").Contains("<title>Error: ")
 		if name != "a\nb" {
 			page.Keeps(namePath, "name", name)
 		}
