@@ -2,11 +2,9 @@ package authorize_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -79,36 +77,6 @@ func TestApproval_SendsCodeForPermissionsOnThePage(t *testing.T) {
 	if life := time.Until(g.Ends); life < 30*24*time.Hour-time.Minute || life > 30*24*time.Hour {
 		t.Errorf("the grant lasts %v", life)
 	}
-}
-
-func TestApproval_ConcurrentClicksGiveOneGrantAndOneCode(t *testing.T) {
-	site := shared(t)
-	app, page := opened(site)
-	codes := make(chan string, 8)
-	var clicks sync.WaitGroup
-	for range cap(codes) {
-		clicks.Go(func() {
-			if answer := approve(page); answer.Status == http.StatusSeeOther {
-				codes <- callback(t, answer).Get("code")
-			}
-		})
-	}
-	clicks.Wait()
-	close(codes)
-	worked := 0
-	for code := range codes {
-		var refused *grant.Refusal
-		if _, err := redeem(site, app, code, ""); err == nil {
-			worked++
-		} else if !errors.As(err, &refused) {
-			t.Error(err)
-		}
-	}
-	if worked != 1 {
-		t.Errorf("%d codes work", worked)
-	}
-	site.Rows(1, "grants", "")
-	site.Rows(1, "grants", `state = 'active'`)
 }
 
 func TestApproval_ConnectorGetsRemainingPermissionsOnThePage(t *testing.T) {
@@ -240,18 +208,6 @@ func TestDenial_SendsAccessDenied(t *testing.T) {
 		t.Errorf("%v", query)
 	}
 	site.Rows(0, "grants", "")
-}
-
-func TestDenial_AfterApprovalInvalidatesUnusedCode(t *testing.T) {
-	site := shared(t)
-	app, page := opened(site)
-	code := callback(t, approve(page)).Get("code")
-	if callback(t, deny(page)).Get("error") != "access_denied" {
-		t.Error("the denial was not sent")
-	}
-	if _, err := redeem(site, app, code, ""); err == nil {
-		t.Error("the code still works")
-	}
 }
 
 // The code is redeemed while a denial of the same page waits for the grant: the denial gets a 409 and does not end the

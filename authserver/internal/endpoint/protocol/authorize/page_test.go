@@ -10,7 +10,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -288,23 +287,4 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt' where id = $1`, assistant.ID)
 	site.LimitConnectors(ofOthers)
 	ada.Get(path).Wants(http.StatusOK)
-}
-
-func TestPolicy_NarrowedGrantGivesNarrowTokens(t *testing.T) {
-	site := shared(t)
-	ada := site.SignedIn(site.Member(perm.ProgrammesRead, perm.ProgrammesWrite))
-	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
-	code := callback(t, approve(ada.Get(request(connector(assistant))))).Get("code")
-	second := callback(t, approve(ada.Get(request(connector(assistant), "state", "another")))).Get("code")
-	site.LimitConnectors(readOnly(1))
-	issued, err := redeem(site, assistant, code, challenge)
-	if err != nil || !slices.Equal(issued.Grant.Permissions, perm.NewSet(perm.ProgrammesRead)) ||
-		time.Until(issued.Grant.Ends) > 24*time.Hour {
-		t.Errorf("%+v %v", issued.Grant, err)
-	}
-	site.LimitConnectors(workspace.ConnectorPolicy{Permissions: perm.ForConnectors(), Days: 1})
-	if _, err := redeem(site, assistant, second, challenge); err == nil {
-		t.Error("the code works although its platform is not allowed")
-	}
-	site.Rows(2, "grants", "revoke_reason = $1", grant.ByPolicy)
 }

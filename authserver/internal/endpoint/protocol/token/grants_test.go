@@ -23,26 +23,6 @@ func (b *testEnv) stranger() string {
 	return b.Fixture.Connector(apitest.MCP, perm.ProgrammesRead).ID.String()
 }
 
-func TestExchange_SecondUseOfCodeRevokesGrant(t *testing.T) {
-	b := newTestEnv(t)
-	g, code := b.Consent(b.app, b.user)
-	b.given("first", b.exchangeCode(code))
-	another := strings.Repeat("a", 43)
-	b.Wants("with another verifier", b.exchangeCode(code, "code_verifier", another), 400, "invalid_grant")
-	b.Wants("with another resource", b.exchangeCode(code, "resource", apitest.MCP), 400, "invalid_target")
-	b.Wants("by another client", b.exchangeCode(code, "client_id", b.stranger()), 400, "invalid_grant")
-	b.wantActive("after second exchanges that are not valid", g)
-	b.Wants("second", b.exchangeCode(code), 400, "invalid_grant")
-	b.wantRevoked("second", g, grant.CodeReused)
-
-	g, code = b.Consent(b.linked, b.user)
-	b.given("first in JSON", b.linkCode(code))
-	b.Wants("with a wrong secret", b.linkCode(code, "client_secret", apitest.WrongSecret), 400, "invalid_client")
-	b.wantActive("after a wrong secret", g)
-	b.Wants("second in JSON", b.linkCode(code), 400, "invalid_grant")
-	b.wantRevoked("second in JSON", g, grant.CodeReused)
-}
-
 func TestExchange_FifthMismatchRevokesGrant(t *testing.T) {
 	b := newTestEnv(t)
 	g, code := b.Consent(b.app, b.user)
@@ -341,6 +321,12 @@ func TestIdempotencyKey_RepeatsAnswer(t *testing.T) {
 	exchange := func() apitest.Answer { return b.exchangeCode(code, "Idempotency-Key:", someKey) }
 	first := exchange()
 	b.repeated("exchange", first, exchange())
+	again := func(changes ...string) apitest.Answer {
+		return b.exchangeCode(code, append(changes, "Idempotency-Key:", someKey)...)
+	}
+	b.Wants("with another resource", again("resource", apitest.MCP), 400, "invalid_target")
+	b.Wants("by another client", again("client_id", b.stranger()), 400, "invalid_grant")
+	b.wantActive("after requests that are not valid", g)
 	held := b.Refreshed(b.app, apitest.Connection{Grant: g, Refresh: tokenIn(first)})
 	refresh := func(key string) apitest.Answer { return b.refresh(held.Refresh, "Idempotency-Key:", key) }
 	b.repeated("refresh", refresh(someKey), refresh(someKey))
@@ -362,6 +348,7 @@ func TestIdempotencyKey_RepeatsConfidentialExchange(t *testing.T) {
 	first := send()
 	b.repeated("exchange", first, send())
 	b.Equal("G5: the refresh token", first.Text("refresh_token"), "")
+	b.Wants("with a wrong secret", b.linkCode(code, "client_secret", apitest.WrongSecret), 400, "invalid_client")
 	b.wantActive("after the repetition", g)
 	b.Wants("without the key", b.linkCode(code), 400, "invalid_grant")
 	b.wantRevoked("without the key", g, grant.CodeReused)
