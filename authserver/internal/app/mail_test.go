@@ -276,33 +276,28 @@ func TestNotices_RefusedChangeIsNotMailed(t *testing.T) {
 func setUp(t *testing.T, b *browsertest.Browser, path string) {
 	t.Helper()
 	page := b.Get(path)
-	for _, n := range page.Elements("input") {
-		if browsertest.Attribute(n, "id") != "setup-key" {
-			continue
-		}
-		key := strings.ReplaceAll(browsertest.Attribute(n, "value"), " ", "")
-		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		code, err := authenticator.Secret(secret).Code(time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if done := page.Send(path, browsertest.Fields{"code": code}); len(codesOn(done)) != 10 {
-			t.Fatalf("%d %s", done.Status, done.Text())
-		}
-		return
+	code, err := codeNow(page.Attribute("#setup-key", "value"))
+	if err != nil {
+		t.Fatalf("%v: %d %s", err, page.Status, page.Text())
 	}
-	t.Fatalf("no key: %d %s", page.Status, page.Text())
+	if done := page.Send(path, browsertest.Fields{"code": code}); len(codesOn(done)) != 10 {
+		t.Fatalf("%d %s", done.Status, done.Text())
+	}
+}
+
+// codeNow returns the code that an app with this key shows.
+func codeNow(key string) (string, error) {
+	secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ReplaceAll(key, " ", ""))
+	if err != nil {
+		return "", err
+	}
+	return authenticator.Secret(secret).Code(time.Now())
 }
 
 // codesOn returns the recovery codes that a page shows.
 func codesOn(page *browsertest.Page) (codes []string) {
-	for _, n := range page.Elements("textarea") {
-		if text := n.FirstChild; text != nil && browsertest.Attribute(n, "id") == "recovery-codes" {
-			codes = append(codes, strings.Split(text.Data, "\n")...)
-		}
+	for _, n := range page.Elements("textarea#recovery-codes") {
+		codes = append(codes, strings.Fields(browsertest.TextOf(n))...)
 	}
 	return codes
 }

@@ -344,7 +344,9 @@ func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
 		"", "ada", who.Email, strings.ToUpper(who.Email), "a@b.c\r\nBcc: eve@example.org", "a@b.c, d@e.f",
 		"Ada <ada@example.org>",
 	} {
-		s.wants(email, s.asksFor(b, email), 400, "Nothing was changed.")
+		page := s.asksFor(b, email)
+		s.wants(email, page, 400, "Nothing was changed.")
+		contains(t, "the page", page.Body, "<title>Error: ")
 	}
 	form := b.Get(emailPath).Form(emailPath)
 	form.Set("email", "kept@example.net")
