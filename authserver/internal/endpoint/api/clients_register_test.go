@@ -69,7 +69,7 @@ func TestRegister_ConnectorHasNoSecret(t *testing.T) {
 // client.TestAccept_RefusesInvalidRegistrations and client.TestRefuseRedirect have what else is refused.
 func TestRegister_BadRegistrationIs400(t *testing.T) {
 	b := newTestEnv(t)
-	const metadata, redirect, long = "invalid_client_metadata", "invalid_redirect_uri", "https://app.example.org/"
+	const metadata, redirect = "invalid_client_metadata", "invalid_redirect_uri"
 	app := func(name string, value any) string { return confidential(fields{name: value}) }
 	bot := func(name string, value any) string { return connector(fields{name: value}) }
 	twice := strings.TrimSuffix(confidential(nil), "}") + `,"redirectUris":["https://evil.example/"]}`

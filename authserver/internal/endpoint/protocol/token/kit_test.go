@@ -203,27 +203,6 @@ func (b *testEnv) claimsOf(token credential.Secret) accesstoken.Claims {
 	return claims
 }
 
-// altered returns an access token with other claims, which the service has signed.
-func (b *testEnv) altered(claims accesstoken.Claims, alter func(*accesstoken.Claims)) credential.Secret {
-	b.t.Helper()
-	key, err := b.Keyring.Current(b.t.Context())
-	b.Must(err)
-	alter(&claims)
-	token, err := accesstoken.Sign(key, claims)
-	b.Must(err)
-	return token
-}
-
-// foreign returns an access token with these claims that another server has signed, with a key of this name.
-func (b *testEnv) foreign(claims accesstoken.Claims, keyID string) credential.Secret {
-	b.t.Helper()
-	key, err := accesstoken.NewSigningKey(newKey(b.t, keyID))
-	b.Must(err)
-	token, err := accesstoken.Sign(key, claims)
-	b.Must(err)
-	return token
-}
-
 // introspect sends a token as the service.
 func (b *testEnv) introspect(token credential.Secret) apitest.Answer {
 	b.t.Helper()
