@@ -18,9 +18,9 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
+	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
@@ -56,19 +56,14 @@ type year struct {
 
 func newYear(t *testing.T) *year {
 	t.Helper()
-	y := &year{Fixture: fixture.New(t), t: t, days: flatFrom + 35, every: 10, daily: 10}
+	s := apitest.Own(t)
+	y := &year{Fixture: s.Fixture, t: t, rdb: s.Parts.Redis, days: flatFrom + 35, every: 10, daily: 10}
 	if os.Getenv("ALMONER_LONG") != "" {
 		y.long, y.days, y.every, y.daily = true, 365, 1, 60_000/365+1
 	}
 	y.began = time.Now().AddDate(0, 0, -y.days)
-	database := postgres.Only(credential.Secret(y.Database.Authserver))
-	stored, err := postgres.Open(t.Context(), database, testkit.StoreWait)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stored.Close)
 	const day = 24 * time.Hour
-	y.records = stored.Retention(postgres.RetentionPeriods{
+	y.records = s.Store.Retention(postgres.RetentionPeriods{
 		postgres.SettingAuditEvents:   keepDays * day,
 		postgres.SettingGrants:        keepDays * day,
 		postgres.SettingTokens:        keepDays * day,
@@ -77,11 +72,6 @@ func newYear(t *testing.T) *year {
 		postgres.SettingInvitations:   keepDays * day,
 		postgres.SettingConnectionLog: keepDays * day,
 	}).At(y.now)
-	url := credential.Fixed(credential.Secret(testkit.NewRedis(t).URL))
-	if y.rdb, err = redis.Connect(url, testkit.StoreWait); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = y.rdb.Close() })
 	y.grants = redis.NewGrants(y.rdb)
 	y.user = y.Member(perm.ProgrammesRead)
 	y.app = y.Connector("https://api.example.org/v1", perm.ProgrammesRead)
