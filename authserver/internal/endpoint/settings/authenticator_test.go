@@ -260,13 +260,23 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	browser.Get(here).Wants(http.StatusOK, "Required")
 }
 
-// With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey.
+// With only the password of a user who has a passkey, a thief can neither add a second factor nor remove the passkey,
+// nor change another way to sign in, also if no workspace requires a second factor.
 func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	site := shared(t)
 	ada := administrator(site)
 	thief := site.SignedIn(ada)
-	setup := thief.Get(authenticatorPath).Form(authenticatorPath)
+	const password = "/settings/security/password"
+	changed, setup := thief.Get(password).Form(password), thief.Get(authenticatorPath).Form(authenticatorPath)
 	addPasskey(site, ada)
+	for _, path := range []string{password, authenticatorPath} {
+		page := thief.Get(path).As(path).Omits(`name="code"`, `name="new-password"`)
+		page.Link("/login/again") // asks for the second factor
+	}
+	changed = with(changed, "password", browsertest.Password, "new-password", "another lengthy passphrase")
+	thief.Post(password, changed).Wants(http.StatusBadRequest, "confirm your identity first")
+	thief.Post(authenticatorPath, with(setup, "code", "000000")).Follow().Wants(http.StatusOK, "Nothing was changed.")
+	thief.Get("/login/again?return="+password).Wants(http.StatusOK, "You signed in with your password alone.")
 	requireFactor(site)
 	page := thief.Get(members)
 	page.Wants(http.StatusForbidden, "You signed in with your password alone.")
@@ -282,22 +292,4 @@ func TestSecondFactor_PasswordAloneDoesNotReplaceIt(t *testing.T) {
 	}
 	thief.Post("/login/again", url.Values{"password": {browsertest.Password}, "return": {members}})
 	thief.Get(members).Wants(http.StatusForbidden, "You signed in with your password alone.")
-}
-
-// That holds for each change of how the user signs in, although no workspace requires a second factor.
-func TestSecondFactor_PasswordAloneChangesNoFactor(t *testing.T) {
-	site := shared(t)
-	ada := administrator(site)
-	thief := site.SignedIn(ada)
-	const password = "/settings/security/password"
-	changed, setup := thief.Get(password).Form(password), thief.Get(authenticatorPath).Form(authenticatorPath)
-	addPasskey(site, ada)
-	for _, path := range []string{password, authenticatorPath} {
-		page := thief.Get(path).As(path).Omits(`name="code"`, `name="new-password"`)
-		page.Link("/login/again") // asks for the second factor
-	}
-	changed = with(changed, "password", browsertest.Password, "new-password", "another lengthy passphrase")
-	thief.Post(password, changed).Wants(http.StatusBadRequest, "confirm your identity first")
-	thief.Post(authenticatorPath, with(setup, "code", "000000")).Follow().Wants(http.StatusOK, "Nothing was changed.")
-	thief.Get("/login/again?return="+password).Wants(http.StatusOK, "You signed in with your password alone.")
 }

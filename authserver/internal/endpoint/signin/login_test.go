@@ -13,6 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
+var shared, own = browsertest.Shared, browsertest.Own
+
 func TestSignIn_SetsProtectedCookie(t *testing.T) {
 	site := shared(t)
 	ada := site.Member()

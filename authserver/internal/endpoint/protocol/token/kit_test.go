@@ -287,10 +287,17 @@ func newCounted(t *testing.T) countedEnv {
 }
 
 // costs warms up the connections to the stores, sends the request many times and compares the number of round trips.
-func (b countedEnv) costs(what string, each trips, send func()) {
+// Before each try, it prepares the requests.
+func (b countedEnv) costs(what string, each trips, send func(), prepare ...func()) {
 	b.t.Helper()
-	send()
-	for try := 1; ; try++ {
+	for try := 0; ; try++ {
+		for _, ready := range prepare {
+			ready()
+		}
+		if try == 0 {
+			send()
+			continue
+		}
 		var got trips
 		got.Redis = b.redis.Of(func() {
 			got.Postgres = b.postgres.Of(func() {
