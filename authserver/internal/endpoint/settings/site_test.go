@@ -27,8 +27,8 @@ func atOnce(n int, send func(i int) *browsertest.Page) []*browsertest.Page {
 
 // connections makes n active grants of a user to a client, three of each minute before now.
 func connections(site *browsertest.Server, app client.Client, user browsertest.Person, n int) {
-	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
-			created_at, ends_at, generation)
+	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
+			state, created_at, ends_at, generation)
 		select gen_random_uuid(), kind, id, $2, tenant_id, required_permissions, 'r', 'active',
 			date_trunc('second', now()) - (n / 3) * interval '1 minute', now() + interval '9 days', 1
 		from account.oauth_clients, generate_series(1, $3::int) n where id = $1`, app.ID, user.ID, n)
