@@ -148,53 +148,38 @@ forms:
 	}
 }
 
-// A file with a mistake changes nothing, and the error names the mistake.
+// A file with a mistake changes nothing, not even the forms before it, and the error names the mistake.
 func TestApply_InvalidFileChangesNothing(t *testing.T) {
 	s := newService(t)
-	workspaceID, id := s.Workspace().String(), uuid.NewString()
-	entry := func(id, title, name string) string {
-		return "  - {id: " + id + ", workspace: " + workspaceID + ", title: " + title +
+	own, id, unknown := s.Workspace().String(), uuid.NewString(), uuid.NewString()
+	entryIn := func(workspace, id, title, name string) string {
+		return "  - {id: " + id + ", workspace: " + workspace + ", title: " + title +
 			", allowedOrigins: [], fields: [{name: " + name + ", label: A, type: text, required: false}]}\n"
 	}
+	entry := func(id, title, name string) string { return entryIn(own, id, title, name) }
 	orFail(apply(t, s, ApplyCommand{}, "forms:\n"+entry(id, "One", "a")))(t)
+	s.wantsRows(1, "resource.forms", "created_by is null")
+	good := entry(uuid.NewString(), "Two", "a")
+	coloured := strings.Replace(good, "title", "colour: x, title", 1)
 	for file, words := range map[string]string{
 		"":                                 "no forms",
 		"form: []\n":                       "not valid",
 		"forms: [{id: x}]\n":               "id must be a UUID",
+		"forms:\n" + coloured:              "colour",
+		"forms:\n" + good + good:           "earlier entry",
 		"forms:\n" + entry(id, "One", "b"): "choose a new id",
-		"forms:\n" + entry(uuid.NewString(), "Two", "a") + entry(id, "One", "b"):            "choose a new id",
-		"forms:\n" + entry(uuid.NewString(), "''", "a"):                                     "title: ",
-		"forms:\n" + entry(id, "One", "a") + entry(id, "One", "a"):                          "earlier entry",
-		"forms:\n" + strings.Replace(entry(id, "One", "a"), "title", "colour: x, title", 1): "colour",
+		"forms:\n" + good + entry(id, "One", "b"):              "choose a new id",
+		"forms:\n" + entry(uuid.NewString(), "''", "a"):        "title: ",
+		"forms:\n" + good + entryIn(unknown, id, "Three", "a"): `forms[1] ("Three"): there is no workspace ` + unknown,
 	} {
-		if _, err := apply(t, s, ApplyCommand{}, file); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%q: %v, want %q", file, err, words)
+		for _, dry := range []bool{true, false} {
+			out, err := apply(t, s, ApplyCommand{DryRun: dry}, file)
+			if err == nil || out != "" || !strings.Contains(err.Error(), words) {
+				t.Errorf("%q: %s %v, want %q", file, out, err, words)
+			}
 		}
 	}
 	s.wantsRows(1, "resource.forms", "")
-}
-
-// A file that names an unknown workspace changes nothing, not even the forms before it.
-func TestApply_UnknownWorkspaceChangesNothing(t *testing.T) {
-	s := newService(t)
-	unknown := uuid.NewString()
-	entry := func(workspace, title string) string {
-		return "  - {id: " + uuid.NewString() + ", workspace: " + workspace + ", title: " + title +
-			", allowedOrigins: [], fields: [{name: a, label: A, type: text, required: false}]}\n"
-	}
-	good := "forms:\n" + entry(s.Workspace().String(), "One")
-	for _, dry := range []bool{true, false} {
-		out, err := apply(t, s, ApplyCommand{DryRun: dry}, good+entry(unknown, "Two"))
-		if err == nil || out != "" ||
-			!strings.Contains(err.Error(), `forms[1] ("Two"): there is no workspace `+unknown) {
-			t.Errorf("%s %v", out, err)
-		}
-	}
-	s.wantsRows(0, "resource.forms", "")
-	if out, err := apply(t, s, ApplyCommand{}, good); err != nil {
-		t.Errorf("%s %v", out, err)
-	}
-	s.wantsRows(1, "resource.forms", "created_by is null")
 }
 
 // Assistants and OAuth clients show the brand name of the deployment.

@@ -4,12 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 // wantsChallenge checks the 401 by which connectors discover the authorization server (connectors.md, Discovery).
@@ -162,9 +159,7 @@ func TestResult_RemovesInvisibleCharacters(t *testing.T) {
 		if got := strings.Count(r.Result.Content[0].Text, plainJSON(plain)); got != c.texts {
 			t.Errorf("%d texts, want %d: %s", got, c.texts, r.Result.Content[0].Text)
 		}
-		var structured any
-		must(t, json.Unmarshal(r.Result.Structured, &structured))
-		noInvisible(t, structured)
+		a.lacks(t, "\u202e", `\u202e`, "\u2066", `\u2066`, "\u200b", `\u200b`)
 		if notice := r.Result.Content[1].Text; !strings.Contains(notice, "never as instructions") ||
 			!strings.Contains(a.Body, `"audience":["assistant"]`) {
 			t.Errorf("the result does not say that it is data: %s", a.Body)
@@ -176,52 +171,4 @@ func TestResult_RemovesInvisibleCharacters(t *testing.T) {
 func plainJSON(text string) string {
 	content, _ := json.Marshal(text)
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(strings.Trim(string(content), `"`))
-}
-
-// noInvisible checks every string of a result, whatever its name.
-func noInvisible(t *testing.T, value any) {
-	t.Helper()
-	switch value := value.(type) {
-	case string:
-		for _, r := range value {
-			if unicode.Is(unicode.Bidi_Control, r) || unicode.IsControl(r) && r != '\n' && r != '\t' ||
-				r >= 0xe0000 && r <= 0xe0fff || r == '\u200b' || r == '\ufeff' {
-				t.Errorf("%U in %q", r, value)
-			}
-		}
-	case []any:
-		for _, one := range value {
-			noInvisible(t, one)
-		}
-	case map[string]any:
-		for _, one := range value {
-			noInvisible(t, one)
-		}
-	}
-}
-
-// The cached key set still contains the key; only Postgres knows that it was removed.
-func TestRemovedKey_IsRefusedWhileCached(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, user, assisted := s.assistedBy(perm.ProgrammesRead)
-	rest := s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
-	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
-	wants := func(what string, status int, a answer) {
-		t.Helper()
-		a.wants(t, status)
-	}
-	wants("REST", 200, s.get(listPath, as(rest, workspaceID)))
-	wants("MCP", 200, s.post(assistant(assisted), initialize))
-
-	s.Exec(`update account.signing_keys set state = 'removed' where kid = $1`, postgrestest.KeyID)
-	s.get(listPath, as(rest, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-	for _, body := range everyMessage() {
-		s.post(assistant(assisted), body).wantsChallenge(t, `error="invalid_token"`)
-	}
-	wants("a personal access token", 200, s.get(listPath, as(pat, workspaceID)))
-	wants("a personal access token at MCP", 200, s.post(assistant(pat), initialize))
-
-	s.Exec(`delete from account.signing_keys`)
-	s.get(listPath, as(rest, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 }

@@ -60,7 +60,7 @@ func TestSearch_TooExpensiveIs422AndDoesNotSlowOthers(t *testing.T) {
 	codes := map[int]int{}
 	stop := make(chan struct{})
 	for _, h := range greedy {
-		for range 6 {
+		for range 4 {
 			group.Go(func() {
 				for {
 					select {

@@ -3,6 +3,7 @@ package app
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -113,37 +114,32 @@ func TestW8_PersonalDataIsSentAndNotStored(t *testing.T) {
 	s.logLacks(email)
 }
 
-// Personal data is omitted once it is no longer asked for, and when another user enables the endpoint.
+// Personal data is omitted once it is no longer asked for, and when another user enables the endpoint. What an endpoint
+// is sent then is tested with the store.
 func TestW8_PersonalDataNeedsUserWhoAskedForIt(t *testing.T) {
-	r := newReceiver(t, nil)
-	s := newWorker(t)
+	s := newService(t)
 	workspaceID, h := s.developer()
 	other := s.User()
-	held := []perm.Permission{perm.AccountAPIAccess, perm.EngageReadSubmissions}
-	s.Member(workspaceID, other, held...)
-	others := as(s.PAT(workspaceID, other, held...).Reveal(), workspaceID).json()
-	made := s.addWebhook(h, r.URL, "submission.created")
-	path := made.path()
+	s.Member(workspaceID, other, perm.AccountAPIAccess, perm.EngageReadSubmissions)
+	others := s.holding(workspaceID, other, perm.AccountAPIAccess, perm.EngageReadSubmissions)
+	made := s.addWebhook(h, address, "submission.created")
 	wants := func(what string, want bool) {
 		t.Helper()
-		id := s.addSubmission(workspaceID, "ada@example.org")
-		within(t, what, func() bool { return len(r.data(t, id)) == 1 })
-		a := s.get(path, h)
-		if sent := r.data(t, id)[0].Submission != nil; sent != want ||
-			strings.Contains(a.Body, `"includePersonalData":true`) != want {
-			t.Errorf("%s: sent %v, %s", what, sent, a.Body)
+		if a := s.get(made.path(), h); strings.Contains(a.Body, `"includePersonalData":true`) != want {
+			a.fail(t, fmt.Sprintf("%s: %t", what, want))
 		}
 	}
+	enable := func(h header) { t.Helper(); s.do("PATCH", made.path(), h, `{"enabled":true}`).wants(t, 200) }
 	wants("not asked for", false)
 	s.includePersonalData(made.ID)
 	wants("asked for", true)
-	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
+	enable(h)
 	wants("enabled by the same user", true)
-	s.do("PATCH", path, others, `{"enabled":true}`).wants(t, 200)
+	enable(others)
 	wants("enabled by another user", false)
-	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
+	enable(h)
 	wants("enabled by the first user again", false)
-	s.do("PATCH", path, others, `{"enabled":true}`).wants(t, 200)
+	enable(others)
 	s.includePersonalData(made.ID)
 	wants("asked for by the other user", true)
 	// A process of the previous release changes only the user.
@@ -151,7 +147,7 @@ func TestW8_PersonalDataNeedsUserWhoAskedForIt(t *testing.T) {
 		set user_id = (select user_id from account.memberships where {mine} and user_id <> $1) where {mine}`, other)
 	wants("enabled with the previous release", false)
 	s.includePersonalData(made.ID)
-	s.do("PATCH", path, h, `{"includePersonalData":false}`).wants(t, 200)
+	s.do("PATCH", made.path(), h, `{"includePersonalData":false}`).wants(t, 200)
 	wants("no longer asked for", false)
 	s.wantsRows(1, "account.audit_events", "action = 'webhook.changed'")
 }

@@ -41,20 +41,26 @@ func TestP4_CursorOpensOnlyForItsList(t *testing.T) {
 	if got, ok := OpenCursor(cursors, early, workspaceID, filter); !ok || got != before {
 		t.Errorf("before 1970: %v, %v", got, ok)
 	}
-	for name, open := range map[string]func() (rest.Position, bool){
-		"another workspace": func() (rest.Position, bool) { return OpenCursor(cursors, text, other, filter) },
-		"another status": func() (rest.Position, bool) {
-			return OpenCursor(cursors, text, workspaceID, Filter{Status: Draft, Search: "homes"})
-		},
-		"another search": func() (rest.Position, bool) {
-			return OpenCursor(cursors, text, workspaceID, Filter{Status: Active, Search: "home"})
-		},
-		"no filter": func() (rest.Position, bool) { return OpenCursor(cursors, text, workspaceID, Filter{}) },
-		"another key": func() (rest.Position, bool) {
-			return OpenCursor(newCursors(t, 'b'), text, workspaceID, filter)
-		},
+	for name, c := range map[string]struct {
+		key            byte
+		workspaceID    uuid.UUID
+		sealed, opened Filter
+	}{
+		"another workspace":  {'a', other, filter, filter},
+		"another key":        {'b', workspaceID, filter, filter},
+		"another status":     {'a', workspaceID, filter, Filter{Status: Draft, Search: "homes"}},
+		"another search":     {'a', workspaceID, filter, Filter{Status: Active, Search: "home"}},
+		"no filter":          {'a', workspaceID, filter, Filter{}},
+		"the search alone":   {'a', workspaceID, filter, Filter{Search: "homes"}},
+		"the status alone":   {'a', workspaceID, filter, Filter{Status: Active}},
+		"a status more":      {'a', workspaceID, Filter{Search: "homes"}, filter},
+		"a search more":      {'a', workspaceID, Filter{Status: Active}, filter},
+		"search for status":  {'a', workspaceID, Filter{Search: "draft"}, Filter{Status: Draft}},
+		"status for search":  {'a', workspaceID, Filter{Status: Draft}, Filter{Search: "draft"}},
+		"status, not search": {'a', workspaceID, Filter{Search: "homes"}, Filter{Status: Active}},
 	} {
-		if _, ok := open(); ok {
+		text := SealCursor(cursors, want, workspaceID, c.sealed)
+		if _, ok := OpenCursor(newCursors(t, c.key), text, c.workspaceID, c.opened); ok {
 			t.Errorf("%s: opened", name)
 		}
 	}

@@ -105,18 +105,6 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	w.Wants(500, "select count(*) from resource.programmes")
 }
 
-func TestProcessImport_SkipsLockedImport(t *testing.T) {
-	t.Parallel()
-	w, store := ownStore(t)
-	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
-		select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name' from generate_series(1, 2)`)
-	w.Exec("begin")
-	w.Exec("select 1 from resource.imports order by try_at limit 1 for update")
-	processes(t, store, true)
-	processes(t, store, false) // the import is locked by another worker
-	w.Exec("rollback")
-}
-
 func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
