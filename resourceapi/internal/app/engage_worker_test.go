@@ -5,11 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"flag"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -148,18 +146,11 @@ func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	s.Wants(10, "select attempt::int from river.river_job")
 }
 
-// workerVariable makes this test binary a worker process for the database that it names.
-const workerVariable = "ALMONER_TEST_WORKER_DATABASE"
-
 // testsAtOnce is more than the number of CPUs, since tests mostly wait for servers. Tests that measure time are not
 // parallel: they run one by one, before all others.
 const testsAtOnce = "4"
 
 func TestMain(m *testing.M) {
-	if database := os.Getenv(workerVariable); database != "" {
-		work(database)
-		return
-	}
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
 		_ = flag.Set("test.parallel", testsAtOnce)
@@ -167,23 +158,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	closeSharedBrowser()
 	os.Exit(code)
-}
-
-func work(database string) {
-	app, err := New(context.Background(), Config{
-		BaseURL:     base,
-		DatabaseURL: credential.Secret(database),
-		Connections: 8,
-		Worker:      true,
-		JWKSURL:     base,
-		Keys:        goodKey,
-	}, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
-	if err != nil {
-		panic(err)
-	}
-	if err := app.Work(context.Background(), nil); err != nil {
-		panic(err)
-	}
 }
 
 func TestWorker_ServesProbes(t *testing.T) {
@@ -212,21 +186,7 @@ func TestWorker_ServesProbes(t *testing.T) {
 	stop()
 }
 
-// startWorker starts a worker process; kill kills it, like a crash.
-func (s *service) startWorker() (kill func()) {
-	s.t.Helper()
-	program := orFail(os.Executable())(s.t)
-	process := exec.Command(program)
-	process.Env = append(os.Environ(), workerVariable+"="+s.Database.Resourceapi)
-	must(s.t, process.Start())
-	kill = sync.OnceFunc(func() {
-		_ = process.Process.Kill()
-		_ = process.Wait() // "signal: killed"
-	})
-	s.t.Cleanup(kill)
-	return kill
-}
-
+// A worker whose connections are cut for good is to Postgres like one that was killed.
 func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
@@ -235,13 +195,15 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 
 	// The worker is blocked in its work: it has taken the submission and waits to add the supporter.
 	release := s.holdSupporters()
-	kill := s.startWorker()
+	var w *wire
+	s.work(s.build(through(t, &w)))
 	all := make([]sentSubmission, 3)
 	for i := range all {
 		all[i] = s.sends(f, map[string]any{"idea": "x"})
 	}
 	s.until("a worker is held", s.held)
-	kill()
+	_ = w.listener.Close()
+	w.cut()
 	release()
 	s.until("the dead worker's transaction is gone", func() bool {
 		return s.Count("select count(*) from "+testkit.Locks+" where relation = 'resource.supporters'::regclass") == 0
@@ -255,7 +217,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	s.Exec("update river.river_leader set expires_at = elected_at + interval '1 microsecond'")
 	s.Exec("update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'")
 	s.Exec("update river.river_job set scheduled_at = now()")
-	s.startWorker()
+	s.work(s.app)
 	for _, one := range all {
 		s.processed(one)
 	}

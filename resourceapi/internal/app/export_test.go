@@ -36,13 +36,8 @@ func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 	slices.Reverse(all)
 	at := func(i int) string { return url.QueryEscape(all[i].CreatedAt) }
 	for filter, want := range map[string][]int{
-		"":                                   {5, 4, 3, 2, 1, 0},
-		"&status=accepted":                   {5, 2, 0},
-		"&status=processed":                  {3, 1},
-		"&status=rejected":                   {4},
-		"&createdSince=" + at(3):             {5, 4, 3},
-		"&createdBefore=" + at(3):            {2, 1, 0},
-		"&createdSince=9999-01-01T00:00:00Z": nil,
+		"":                  {5, 4, 3, 2, 1, 0},
+		"&status=processed": {3, 1},
 		"&createdSince=" + at(1) + "&createdBefore=" + at(5):                 {4, 3, 2, 1},
 		"&createdSince=" + at(1) + "&status=accepted":                        {5, 2},
 		"&updatedSince=" + at(0) + "&status=processed":                       {3, 1},

@@ -81,30 +81,6 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 	s.wantsRows(2, "resource.programmes", "") // not processed twice
 }
 
-// Spreadsheets write semicolons or tabs in place of commas, a byte order mark, and empty columns at the end.
-func TestImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
-	s := newService(t)
-	for name, content := range map[string]string{
-		"commas":          "name,externalId,summary\r\nx,7,\"a;b,c\td\"\r\n",
-		"semicolons":      "name;externalId;summary\r\nx;7;\"a;b,c\td\"\r\n",
-		"tabs":            "name\texternalId\tsummary\nx\t7\t\"a;b,c\td\"\n",
-		"byte order mark": "\ufeff\"name\";externalId;summary\nx;7;\"a;b,c\td\"\n",
-		"empty columns":   "name;externalId;summary;;;\nx;7;\"a;b,c\td\";;;\n",
-		"padded rows":     "\ufeffname,externalId,summary\nx,7,\"a;b,c\td\",,,,\n",
-	} {
-		_, h := s.editor()
-		path := s.importCSV(h, content)
-		s.process(h, path)
-		if state := s.importState(h, path); state.Status != "processed" || state.Imported != 1 {
-			t.Errorf("%s: %+v", name, state)
-			continue
-		}
-		if p := s.page(h, "?externalId=7").Data[0]; p.Name != "x" || p.Summary != "a;b,c\td" {
-			t.Errorf("%s: %+v", name, p)
-		}
-	}
-}
-
 func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
 	s := newService(t)
 	_, h := s.editor()

@@ -151,6 +151,24 @@ func TestReadImport_NumbersRowsAsSpreadsheet(t *testing.T) {
 	}
 }
 
+// Spreadsheets write semicolons or tabs in place of commas, a byte order mark, and empty columns at the end.
+func TestReadImport_ReadsWhatSpreadsheetsWrite(t *testing.T) {
+	for name, file := range map[string]string{
+		"commas":          "name,externalId,summary\r\nx,7,\"a;b,c\td\"\r\n",
+		"semicolons":      "name;externalId;summary\r\nx;7;\"a;b,c\td\"\r\n",
+		"tabs":            "name\texternalId\tsummary\nx\t7\t\"a;b,c\td\"\n",
+		"byte order mark": "\ufeff\"name\";externalId;summary\nx;7;\"a;b,c\td\"\n",
+		"empty columns":   "name;externalId;summary;;;\nx;7;\"a;b,c\td\";;;\n",
+		"padded rows":     "\ufeffname,externalId,summary\nx,7,\"a;b,c\td\",,,,\n",
+	} {
+		rows, byExternalID, wrong := ReadImport(file)
+		if CheckImport(file) != nil || len(rows) != 1 || !byExternalID || wrong != nil || rows[0].New.Name != "x" ||
+			rows[0].New.Summary != "a;b,c\td" || rows[0].New.ExternalID != "7" {
+			t.Errorf("%s: %+v, %v", name, rows, wrong)
+		}
+	}
+}
+
 func TestChange_AcceptsStoredInvalidNameUnlessChanged(t *testing.T) {
 	stored := Programme{Details: Details{Name: "\u200b", Status: Draft}}
 	summary, name := "What it is for", "\u3164"

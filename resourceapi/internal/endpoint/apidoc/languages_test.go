@@ -93,48 +93,40 @@ response = requests.post(
 )
 print(response.status_code, response.text)`,
 		},
-		"POST /v1/account/oauth/introspect": {
-			`form := url.Values{
-	"token": {"alm_pat_…"},
-}
-request, err := http.NewRequest("POST", "` + base + `/v1/account/oauth/introspect", strings.NewReader(form.Encode()))
-if err != nil {
-	return err
-}
-request.SetBasicAuth(os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET"))
-request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-response, err := http.DefaultClient.Do(request)
-if err != nil {
-	return err
-}
-defer response.Body.Close()`,
-			`const response = await fetch("` + base + `/v1/account/oauth/introspect", {
-  method: "POST",
-  headers: {
-    "Authorization": "Basic " + btoa(process.env.CLIENT_ID + ":" + process.env.CLIENT_SECRET),
-  },
-  body: new URLSearchParams({
-    "token": "alm_pat_…",
-  }),
-});
-console.log(response.status, await response.text());`,
-			`import os
-import requests
-
-response = requests.post(
-    "` + base + `/v1/account/oauth/introspect",
-    auth=(os.environ["CLIENT_ID"], os.environ["CLIENT_SECRET"]),
-    data={
-        "token": "alm_pat_…",
-    },
-)
-print(response.status_code, response.text)`,
-		},
 	}
 	for sent, want := range wants {
 		for i, s := range operationOf(t, sent).Samples[1:] {
 			if s.Text != want[i] {
 				t.Errorf("%s in %s:\n%s\nwant\n%s", sent, s.Language, s.Text, want[i])
+			}
+		}
+	}
+}
+
+// A request of a service has its credentials, and a form is encoded as such.
+func TestSamples_SendFormsAndCredentialsOfServices(t *testing.T) {
+	const path = base + "/v1/account/oauth/introspect"
+	for i, want := range [][]string{
+		{
+			"form := url.Values{\n\t\"token\": {\"alm_pat_…\"},\n}\n",
+			`request.SetBasicAuth(os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET"))`,
+			`http.NewRequest("POST", "` + path + `", strings.NewReader(form.Encode()))`,
+			`request.Header.Set("Content-Type", "application/x-www-form-urlencoded")`,
+		},
+		{
+			`await fetch("` + path + `", {` + "\n  method: \"POST\"",
+			"body: new URLSearchParams({\n    \"token\": \"alm_pat_…\",",
+			`"Authorization": "Basic " + btoa(process.env.CLIENT_ID + ":" + process.env.CLIENT_SECRET),`,
+		},
+		{
+			"requests.post(\n    \"" + path + "\",", "    data={\n        \"token\": \"alm_pat_…\",\n    },",
+			`auth=(os.environ["CLIENT_ID"], os.environ["CLIENT_SECRET"]),`,
+		},
+	} {
+		got := operationOf(t, "POST /v1/account/oauth/introspect").Samples[i+1].Text
+		for _, piece := range want {
+			if !strings.Contains(got, piece) {
+				t.Errorf("no %s in\n%s", piece, got)
 			}
 		}
 	}
