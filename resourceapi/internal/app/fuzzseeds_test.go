@@ -57,6 +57,8 @@ func programmeSeeds() []routeSeed {
 		{"PATCH", one, "<programme>", "", byPAT + asObject + "If-Match: *\n", `{"name":"Other"}`, 200},
 		{"PATCH", one, "<programme>", "", byPAT + asObject + "If-Match: \"x\"\n", `{"summary":"Other"}`, 412},
 		{"PATCH", one, "<programme>", "", byPAT + asObject, `{"status":"active"}`, 400},
+		{"PATCH", one, "%ff", "", byPAT + asObject + keyed, `{"name":"x"}`, 404}, // the key is stored with the path
+		{"POST", moves, "%00", "", byPAT + asObject + keyed, `{"to":"active"}`, 404},
 		{"PATCH", one, "<programme>", "", byPAT + asObject, `{"endsOn":"9999-12-31","startsOn":"0001-01-01"}`, 200},
 		{"POST", moves, "<programme>", "", byPAT + asObject, `{"to":"active"}`, 200},
 		{"POST", moves, "<programme>", "", byPAT + asObject, `{"to":"completed"}`, 409},

@@ -2,8 +2,6 @@ package app
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -248,76 +246,6 @@ func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
 	}
 }
 
-// A slowReader reads nothing of a response until it is released.
-type slowReader struct {
-	header   http.Header
-	asked    chan<- struct{}
-	released <-chan struct{}
-}
-
-func (w *slowReader) Header() http.Header { return w.header }
-func (w *slowReader) WriteHeader(int)     {}
-
-func (w *slowReader) Write(b []byte) (int, error) {
-	select {
-	case w.asked <- struct{}{}:
-	default: // later writes of the same response
-	}
-	<-w.released
-	return len(b), nil
-}
-
-// Two searches have responses that are not read. Another search of the same credential, and one of another credential
-// of the workspace, can run meanwhile (F13, F14).
-func TestSearch_SlowReadersDoNotHoldSearches(t *testing.T) {
-	s := newService(t)
-	workspaceID, _, _ := s.assistedBy(perm.ProgrammesRead)
-	s.Programmes(workspaceID, 3)
-	credential := func() string {
-		user := s.User()
-		s.Member(workspaceID, user, perm.ProgrammesRead)
-		return s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
-	}
-	slow, other := credential(), credential()
-	const path = listPath + "?q=Programme"
-	ask := func(method, path, body string, h header) func(http.ResponseWriter) {
-		return func(w http.ResponseWriter) {
-			r := httptest.NewRequest(method, path, strings.NewReader(body))
-			for name, value := range h {
-				r.Header.Set(name, value)
-			}
-			s.app.Handler.ServeHTTP(w, r)
-		}
-	}
-	called := calling("list_programmes", map[string]any{"q": "Programme"})
-	searches := map[string]func(http.ResponseWriter){
-		"REST": ask("GET", path, "", as(slow, workspaceID)),
-		"MCP":  ask("POST", mcpPath, called, assistant(slow)),
-	}
-	for name, search := range searches {
-		t.Run(name, func(t *testing.T) {
-			asked, released := make(chan struct{}), make(chan struct{})
-			ended := make(chan struct{})
-			for range 2 {
-				go func() {
-					search(&slowReader{header: http.Header{}, asked: asked, released: released})
-					ended <- struct{}{}
-				}()
-				<-asked
-			}
-			for _, h := range map[string]header{
-				"the credential": as(slow, workspaceID),
-				"another":        as(other, workspaceID),
-			} {
-				s.get(path, h).wants(t, 200, `"count":3`)
-			}
-			close(released)
-			<-ended
-			<-ended
-		})
-	}
-}
-
 // A read takes one round trip to Postgres, for the standing and the data. A refusal takes one round trip if the
 // credential is well-formed, and none if it is not.
 func TestRead_TakesOneRoundTrip(t *testing.T) {
@@ -335,7 +263,6 @@ func TestRead_TakesOneRoundTrip(t *testing.T) {
 	access := s.token(claims(grant))
 	unknown := claims(grant)
 	unknown.GrantID = uuid.New()
-	stranger := orFail(credential.PersonalAccessToken.New(constant{}))(t)
 	for _, c := range []struct {
 		what, path, token string
 		workspaceID       uuid.UUID
@@ -347,7 +274,7 @@ func TestRead_TakesOneRoundTrip(t *testing.T) {
 		{"a programme by personal access token", listPath + "/" + one, personal, workspaceID, 200, 1},
 		{"an unknown programme", listPath + "/" + uuid.NewString(), personal, workspaceID, 404, 1},
 		{"another workspace", listPath, personal, uuid.New(), 403, 1},
-		{"an unknown personal access token", listPath, stranger.Reveal(), workspaceID, 401, 1},
+		{"an unknown personal access token", listPath, s.unknownPAT(), workspaceID, 401, 1},
 		{"an access token of an unknown grant", listPath, s.token(unknown), workspaceID, 401, 1},
 		{
 			"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", workspaceID, 401,
@@ -369,14 +296,4 @@ func TestRead_TakesOneRoundTrip(t *testing.T) {
 			t.Errorf("%s: %d requests took %d round trips to Postgres, want %d", c.what, times, n, least)
 		}
 	}
-}
-
-// constant is a source of one repeated byte.
-type constant struct{}
-
-func (constant) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 7
-	}
-	return len(p), nil
 }

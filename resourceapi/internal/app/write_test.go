@@ -363,16 +363,6 @@ func TestIdempotency_ConcurrentRequestsHaveOneEffect(t *testing.T) {
 	}
 }
 
-func TestIdempotency_PathThatIsNotUTF8Is404(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	for _, id := range []string{"%00", "%ff", "%0a"} {
-		keyed := h.with("Idempotency-Key", uuid.NewString())
-		s.do("POST", listPath+"/"+id+"/transitions", keyed, `{"to":"active"}`).expect(t, 404, "NOT_FOUND", "")
-		s.do("PATCH", listPath+"/"+id, keyed, `{"name":"x"}`).expect(t, 404, "NOT_FOUND", "")
-	}
-}
-
 // The route of a key is indexed, and the length of an index entry is limited.
 func TestIdempotency_LongPath(t *testing.T) {
 	s := newService(t)
