@@ -12,7 +12,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -170,45 +169,6 @@ func (b Browser) TimeZone(name string) {
 	}
 }
 
-// An Authenticator is a device of a browser that holds passkeys.
-type Authenticator struct {
-	b  Browser
-	id webauthn.AuthenticatorID
-}
-
-// AddAuthenticator adds a device that creates passkeys and signs in with them. The device verifies its user without a
-// dialog.
-func (b Browser) AddAuthenticator() Authenticator {
-	b.t.Helper()
-	_, err := chromedp.Call(b.Window(), webauthn.Enable, webauthn.EnableParams{})
-	if err != nil {
-		b.t.Fatalf("add an authenticator: %v", err)
-	}
-	added, err := chromedp.Call(b.Window(), webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{
-		Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol:                    webauthn.AuthenticatorProtocolCtap2,
-			Transport:                   webauthn.AuthenticatorTransportInternal,
-			HasResidentKey:              true,
-			HasUserVerification:         true,
-			IsUserVerified:              true,
-			AutomaticPresenceSimulation: true,
-		},
-	})
-	if err != nil {
-		b.t.Fatalf("add an authenticator: %v", err)
-	}
-	return Authenticator{b, added.AuthenticatorID}
-}
-
-// Remove removes the device with its passkeys.
-func (a Authenticator) Remove() {
-	a.b.t.Helper()
-	parameters := webauthn.RemoveVirtualAuthenticatorParams{AuthenticatorID: a.id}
-	if _, err := chromedp.Call(a.b.Window(), webauthn.RemoveVirtualAuthenticator, parameters); err != nil {
-		a.b.t.Fatalf("remove an authenticator: %v", err)
-	}
-}
-
 // Show sets the size of the window and the colour scheme that the user prefers: "light" or "dark".
 func (b Browser) Show(screen harness.Screen, colours string) {
 	b.t.Helper()
@@ -230,11 +190,15 @@ var axeScript string
 const newScript = `((seen, view) => {
 	for (const a of document.getAnimations()) a.finish();
 	const known = new Set(seen), added = [];
-	const isNew = text => {
+	const hashOf = text => {
 		let hash = 0;
-		for (const c of text) hash = hash * 31 + c.codePointAt(0) | 0;
-		if (!known.has(hash)) added.push(hash);
-		return !known.has(hash) && !!known.add(hash);
+		for (let i = 0; i < text.length; i++) hash = hash * 31 + text.charCodeAt(i) | 0;
+		return hash;
+	};
+	const isNew = text => {
+		const hash = hashOf(text), fresh = !known.has(hash);
+		if (fresh) added.push(hash);
+		return fresh && !!known.add(hash);
 	};
 	let all = isNew("page " + (document.body.dataset.page || location.pathname)), contrast = false;
 	const styles = new Map([[null, ""]]);
@@ -242,7 +206,7 @@ const newScript = `((seen, view) => {
 		e.removeAttribute("data-contrast");
 		const s = getComputedStyle(e);
 		const own = [s.color, s.backgroundColor, s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.display];
-		styles.set(e, styles.get(e.parentElement) + "/" + own);
+		styles.set(e, hashOf(styles.get(e.parentElement) + "/" + own));
 		if (!e.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
 		const scrolls = /auto|scroll/.test(s.overflowX) && e.scrollWidth > e.clientWidth;
 		const kind = [e.parentElement?.tagName, e.tagName, e.className, e.role, e.type, e.getAttributeNames(), scrolls];

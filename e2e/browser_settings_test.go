@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -18,7 +19,8 @@ type settingsTour struct {
 	ws  harness.TestWorkspace
 }
 
-// TestBrowser_Settings uses each form of the settings that no other test uses in a browser.
+// TestBrowser_Settings uses each form of the settings that no other test uses in a browser. Those of passkeys are in
+// app.TestChromium_Passkeys and app.TestChromium_InvitationWithPasskey.
 func TestBrowser_Settings(t *testing.T) {
 	t.Parallel()
 	p, box := enterWithMail(t)
@@ -33,13 +35,9 @@ func TestBrowser_Settings(t *testing.T) {
 	tour.switchesLLM()
 	tour.changesPermissions(member)
 	tour.withdrawsInvitation()
-	byPassword, byPasskey := tour.invites("by.password"), tour.invites("by.passkey")
 	tour.changesName()
 	tour.choosesMails()
 	tour.changesPassword()
-	tour.addsPasskey()
-	tour.acceptsWithPassword(byPassword)
-	tour.acceptsWithPasskey(byPasskey)
 	tour.leavesWorkspace(member)
 	sound(t, "settings", tour.Browser)
 }
@@ -78,29 +76,6 @@ func (v *settingsTour) switchesLLM() {
 	v.sends(form, "is now on")
 }
 
-// address returns an address that no other test uses.
-func (v *settingsTour) address(name string) string {
-	return name + "." + v.ws.Owner.ID + "@example.org"
-}
-
-// invites invites a person and returns the link in the mail.
-func (v *settingsTour) invites(name string) string {
-	v.Helper()
-	address := v.address(name)
-	v.Open(v.p.AppURL + "/settings/members/invite?tenant=" + v.ws.Workspace.ID)
-	v.Fill("#invite-email", address)
-	v.Click(`button[name=preset][value=sees]`)
-	v.See(`input[name=permissions][value="` + harness.ReadProgrammes + `"]:checked`)
-	v.Click(`form[action="/settings/members/invite"] .button-main`)
-	v.See(".alert-good")
-	wantsText(v.T, "the invitation", v.Browser, "We sent an invitation to "+address)
-	mail := mailTo(v.T, v.box, address, "Invitation to "+v.ws.Workspace.Name)
-	link := linkIn(v.T, mail, v.p.AppURL+"/invitation?token=")
-	_, token, _ := strings.Cut(link, "token=")
-	met.Add("invitation token", token)
-	return link
-}
-
 func (v *settingsTour) changesName() {
 	v.Helper()
 	v.Open(v.p.AppURL + "/settings/user")
@@ -134,15 +109,7 @@ func (v *settingsTour) changesPassword() {
 	v.leaves()
 	v.Browser.SignIn(v.ws.Owner.Email, chosen)
 	v.See("#workspaces")
-}
-
-func (v *settingsTour) addsPasskey() {
-	v.Helper()
-	device := v.AddAuthenticator()
-	v.Open(v.p.AppURL + "/settings/passkeys")
-	v.See("#passkey-name")
-	v.sends("/settings/passkeys", "was added")
-	v.entersWithPasskey(device, v.ws.Owner.Email)
+	v.leaves()
 }
 
 // leaves signs out.
@@ -150,50 +117,6 @@ func (v *settingsTour) leaves() {
 	v.Helper()
 	v.Click(`form[action="/logout"] button`)
 	v.See("#email")
-}
-
-// entersWithPasskey signs out, signs in with the passkey of a device, and signs out again. It presses the button
-// without the mouse, whose first movement asks for a passkey too (autofill): the device would answer either request
-// first.
-func (v *settingsTour) entersWithPasskey(device Authenticator, email string) {
-	v.Helper()
-	v.leaves()
-	v.See(`form[action="/login/passkey"] button`) // the script shows it
-	harness.Evaluate[bool](v.Browser, `(document.querySelector('form[action="/login/passkey"] button').click(), true)`)
-	v.See("#workspaces")
-	wantsText(v.T, "after the passkey", v.Browser, email)
-	device.Remove()
-	v.leaves()
-}
-
-func (v *settingsTour) acceptsWithPassword(link string) {
-	v.Helper()
-	const chosen = "violet harbour nine"
-	met.Add("password", chosen)
-	v.Open(link)
-	v.Fill("#name", "Pat Lane")
-	v.Fill("#password", chosen)
-	v.Click(`form[action="/invitation/account"] button`)
-	v.See(".alert-good")
-	wantsText(v.T, "after the invitation", v.Browser, "You are now a member of "+v.ws.Workspace.Name)
-	v.leaves()
-	v.Browser.SignIn(v.address("by.password"), chosen)
-	v.See("#workspaces")
-	v.leaves()
-}
-
-func (v *settingsTour) acceptsWithPasskey(link string) {
-	v.Helper()
-	device := v.AddAuthenticator()
-	v.Open(link)
-	v.Fill("#name", "Sam Reed")
-	v.Click(`form[action="/invitation/passkey"] button`)
-	v.See(".alert-good")
-	wantsText(v.T, "after the invitation", v.Browser, "You are now a member of "+v.ws.Workspace.Name)
-	v.wants("no password", `select count(*) from account.users u where u.email = $1
-		and u.password_hash is null and exists (select from account.passkeys where user_id = u.id)`,
-		v.address("by.passkey"))
-	v.entersWithPasskey(device, v.address("by.passkey"))
 }
 
 func (v *settingsTour) changesPermissions(member demo.User) {
@@ -207,12 +130,17 @@ func (v *settingsTour) changesPermissions(member demo.User) {
 
 func (v *settingsTour) withdrawsInvitation() {
 	v.Helper()
-	v.invites("withdrawn")
+	address := "invited." + v.ws.Owner.ID + "@example.org" // no other test uses it
+	v.p.As(v.ws.Token).JSON(v.T, http.MethodPost, "/v1/account/tenants/"+v.ws.Workspace.ID+"/invitations",
+		map[string]any{"email": address, "permissions": []string{harness.ReadProgrammes}}).
+		Wants(v.T, http.StatusCreated)
 	v.Open(v.p.AppURL + "/settings/members?tenant=" + v.ws.Workspace.ID)
-	v.sends("/settings/members/renew", "We sent an invitation to "+v.address("withdrawn"))
+	v.sends("/settings/members/renew", "We sent an invitation to "+address)
+	mail := mailTo(v.T, v.box, address, "Invitation to "+v.ws.Workspace.Name)
+	_, token, _ := strings.Cut(linkIn(v.T, mail, v.p.AppURL+"/invitation?token="), "token=")
+	met.Add("invitation token", token)
 	v.sends("/settings/members/withdraw")
-	v.wants("withdrawn", `select count(*) from account.invitations
-		where email = $1 and outcome = 'withdrawn'`, v.address("withdrawn"))
+	v.wants("withdrawn", `select count(*) from account.invitations where email = $1 and outcome = 'withdrawn'`, address)
 }
 
 func (v *settingsTour) leavesWorkspace(member demo.User) {

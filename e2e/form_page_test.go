@@ -40,47 +40,42 @@ func formWithTexts(
 
 const maxFormWeight = 60_000
 
-func TestFormPage_FitsEachScreenAndScheme(t *testing.T) {
+// That the page fits each screen, TestBrowser_AxeFindsNoViolation shows.
+func TestFormPage_ShowsLanguageAndColours(t *testing.T) {
 	p, ws := inWorkspace(t)
 	key, _ := formWithTexts(t, p, ws, "cy")
-	try := func(t *testing.T, screen harness.Screen, scheme string) {
-		browser := newBrowser(t, p, screen)
-		browser.Scheme(scheme)
-		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
-		browser.See("button")
-		wantsQuiet(t, p, browser)
-		if over := browser.Overflow(); over > 0 {
-			t.Errorf("%d pixels wider than the screen", over)
-		}
-		if weight := browser.TransferSize(); weight > maxFormWeight || weight < 5000 {
-			t.Errorf("%d bytes", weight)
-		}
-		paper := map[string]string{"light": "rgb(245, 246, 244)", "dark": "rgb(15, 20, 18)"}[scheme]
-		if got := background(browser, "body"); got != paper {
-			t.Errorf("the page is %s", got)
-		}
-		if lang := harness.Evaluate[string](browser, `document.documentElement.lang`); lang != "cy" {
-			t.Errorf("the language is %s", lang)
-		}
-		browser.Click("button")
-		browser.See(".alert")
-		wantsText(t, "the page", browser, "Nifer yr atebion i'w cywiro: 3.")
-		// A website chooses the theme of a page in its frame.
-		browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed?frame=1&accent=f2c14e")
-		browser.See("button")
-		if got := background(browser, "main"); got != "rgb(255, 255, 255)" {
-			t.Errorf("in a frame the form is %s", got)
-		}
-		if got := background(browser, "button"); got != "rgb(242, 193, 78)" {
-			t.Errorf("the button is %s", got)
-		}
-		text := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("button")).color`)
-		if text != "rgb(0, 0, 0)" {
-			t.Errorf("the text of the button is %s", text)
+	browser := newBrowser(t, p, harness.Telephone)
+	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
+	browser.See("button")
+	wantsQuiet(t, p, browser)
+	if weight := browser.TransferSize(); weight > maxFormWeight || weight < 5000 {
+		t.Errorf("%d bytes", weight)
+	}
+	for _, c := range [][2]string{{"light", "rgb(245, 246, 244)"}, {"dark", "rgb(15, 20, 18)"}} {
+		browser.Scheme(c[0])
+		if got := background(browser, "body"); got != c[1] {
+			t.Errorf("in %s colours the page is %s", c[0], got)
 		}
 	}
-	t.Run("laptop", func(t *testing.T) { try(t, harness.Laptop, "light") })
-	t.Run("telephone", func(t *testing.T) { try(t, harness.Telephone, "dark") })
+	if lang := harness.Evaluate[string](browser, `document.documentElement.lang`); lang != "cy" {
+		t.Errorf("the language is %s", lang)
+	}
+	browser.Click("button")
+	browser.See(".alert")
+	wantsText(t, "the page", browser, "Nifer yr atebion i'w cywiro: 3.")
+	// A website chooses the theme of a page in its frame.
+	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed?frame=1&accent=f2c14e")
+	browser.See("button")
+	if got := background(browser, "main"); got != "rgb(255, 255, 255)" {
+		t.Errorf("in a frame the form is %s", got)
+	}
+	if got := background(browser, "button"); got != "rgb(242, 193, 78)" {
+		t.Errorf("the button is %s", got)
+	}
+	text := harness.Evaluate[string](browser, `getComputedStyle(document.querySelector("button")).color`)
+	if text != "rgb(0, 0, 0)" {
+		t.Errorf("the text of the button is %s", text)
+	}
 }
 
 func background(b Browser, element string) string {
@@ -108,51 +103,47 @@ func newWebsite(
 // A user fills in and sends the form on a website, using only the keyboard.
 func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 	p, ws := inWorkspace(t)
-	try := func(t *testing.T, screen harness.Screen, scheme string) {
-		site, id := newWebsite(t, p, ws, "")
-		browser := newBrowser(t, p, screen)
-		browser.Scheme(scheme)
-		browser.Open(site)
-		browser.See(`iframe[title="Volunteer with us"]`)
-		frame := harness.Evaluate[string](browser, `document.querySelector("iframe").style.colorScheme`)
-		if frame != "light" {
-			t.Errorf("the frame is %s", frame)
-		}
-		const tab, space, enter = "\t", " ", "\r"
-		opened := time.Now()
-		browser.Press(tab)
-		await.True(t, "the key leads into the frame", func() bool {
-			return harness.Evaluate[bool](browser, `document.activeElement.tagName === "IFRAME"`)
-		})
-		time.Sleep(2 * time.Second) // until the frame takes keys too
-		for _, keys := range []string{
-			"Ada Okafor", tab, "ada@example.org", tab, "G", tab, space, tab, tab, "Hello", tab, space, tab,
-		} {
-			browser.Press(keys)
-		}
-		time.Sleep(max(0, 2100*time.Millisecond-time.Since(opened))) // the page refuses shorter times
-		browser.Press(enter)
-		path := "/v1/engage/forms/" + id + "/submissions"
-		var answer string
-		await.True(t, "the submission is stored", func() bool {
-			answer = string(p.In(ws.Workspace, ws.Token).Get(t, path).Wants(t, 200).Body)
-			return strings.Contains(answer, `"name":"Ada Okafor"`)
-		})
-		for _, want := range []string{`"help":"Garden"`, `"days":["Friday"]`, `"about":"Hello"`, `"privacy":true`} {
-			if !strings.Contains(answer, want) {
-				t.Errorf("%s lacks %s", answer, want)
-			}
-		}
-		if hosts := browser.Hosts(); len(hosts) != 2 {
-			t.Errorf("requests to %v", hosts)
-		}
-		silent(t, browser)
-		if over := browser.Overflow(); over > 0 {
-			t.Errorf("%d pixels wider than the screen", over)
+	site, id := newWebsite(t, p, ws, "")
+	browser := newBrowser(t, p, harness.Telephone)
+	browser.Scheme("dark")
+	browser.Open(site)
+	browser.See(`iframe[title="Volunteer with us"]`)
+	frame := harness.Evaluate[string](browser, `document.querySelector("iframe").style.colorScheme`)
+	if frame != "light" {
+		t.Errorf("the frame is %s", frame)
+	}
+	const tab, space, enter = "\t", " ", "\r"
+	opened := time.Now()
+	browser.Press(tab)
+	await.True(t, "the key leads into the frame", func() bool {
+		return harness.Evaluate[bool](browser, `document.activeElement.tagName === "IFRAME"`)
+	})
+	time.Sleep(2 * time.Second) // until the frame takes keys too
+	for _, keys := range []string{
+		"Ada Okafor", tab, "ada@example.org", tab, "G", tab, space, tab, tab, "Hello", tab, space, tab,
+	} {
+		browser.Press(keys)
+	}
+	time.Sleep(max(0, 2100*time.Millisecond-time.Since(opened))) // the page refuses shorter times
+	browser.Press(enter)
+	path := "/v1/engage/forms/" + id + "/submissions"
+	var answer string
+	await.True(t, "the submission is stored", func() bool {
+		answer = string(p.In(ws.Workspace, ws.Token).Get(t, path).Wants(t, 200).Body)
+		return strings.Contains(answer, `"name":"Ada Okafor"`)
+	})
+	for _, want := range []string{`"help":"Garden"`, `"days":["Friday"]`, `"about":"Hello"`, `"privacy":true`} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("%s lacks %s", answer, want)
 		}
 	}
-	t.Run("laptop", func(t *testing.T) { try(t, harness.Laptop, "light") })
-	t.Run("telephone", func(t *testing.T) { try(t, harness.Telephone, "dark") })
+	if hosts := browser.Hosts(); len(hosts) != 2 {
+		t.Errorf("requests to %v", hosts)
+	}
+	silent(t, browser)
+	if over := browser.Overflow(); over > 0 {
+		t.Errorf("%d pixels wider than the screen", over)
+	}
 }
 
 // A form that is sent without a connection keeps its answers and says so. It can be sent later, from any page.
@@ -198,6 +189,8 @@ func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 
 func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 	p, ws := inWorkspace(t)
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.Scheme("dark")
 	for attributes, want := range map[string][3]string{ // the frame's address, its scheme and its title
 		`data-theme="auto"`: {"frame=1&theme=auto", "light dark", "Volunteer with us"},
 		`data-theme="dark" data-accent="#7A1FA2" data-lang="cy" data-title="Help"`: {
@@ -206,8 +199,6 @@ func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 		`data-theme="blue" data-accent="red;}" data-lang=""`: {"frame=1", "light", "Volunteer with us"},
 	} {
 		site, _ := newWebsite(t, p, ws, attributes)
-		browser := newBrowser(t, p, harness.Laptop)
-		browser.Scheme("dark")
 		browser.Open(site)
 		browser.See(`iframe[title="` + want[2] + `"]`)
 		frame := `document.querySelector("iframe")`

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -147,10 +149,14 @@ func (b *Browser) Click(element string) {
 	b.Do("click "+element, chromedp.Click(chromedp.CSS(element), chromedp.NodeVisible))
 }
 
-// Fill types into a field when it is visible.
+// Fill puts text into a field when it is visible, at once, as a paste does.
 func (b *Browser) Fill(element, text string) {
 	b.t.Helper()
-	b.Do("fill in "+element, chromedp.SendKeys(chromedp.CSS(element), text, chromedp.NodeVisible))
+	insert := func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, input.InsertText, input.InsertTextParams{Text: text})
+		return err
+	}
+	b.Do("fill in "+element, chromedp.Focus(chromedp.CSS(element), chromedp.NodeVisible), chromedp.Func(insert))
 }
 
 const signInForm = `form[action="/login"]`

@@ -326,12 +326,6 @@ func (p *Product) DemoConfidential() ConfidentialApp {
 	return ConfidentialApp{p.Demo.Clients.Confidential, p}
 }
 
-// At returns the application with requests sent to another product.
-func (c ConfidentialApp) At(p *Product) ConfidentialApp {
-	c.product = p
-	return c
-}
-
 // Request returns the query of spec 4.4 with a new state.
 func (c ConfidentialApp) Request() url.Values {
 	return url.Values{"client_id": {c.ClientID}, "redirect_uri": {c.RedirectURI}, "state": {rand.Text()}}
