@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
@@ -53,14 +52,6 @@ func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 	}
 }
 
-func invitationsOf(workspace demo.Workspace) string {
-	return "/v1/account/tenants/" + workspace.ID + "/invitations"
-}
-
-func invitationBody(email string, permissions ...string) map[string]any {
-	return map[string]any{"email": email, "permissions": permissions}
-}
-
 // Each write of the account API can be repeated with its Idempotency-Key: it takes effect once (contract, section 6).
 func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 	p, ws := inWorkspace(t)
@@ -102,8 +93,6 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 				t.Errorf("the second response does not repeat the first:\n%s", again)
 			}
 			once.JSON(t, write.method, write.path, `{"other":1}`).WantsFlat(t, http.StatusConflict, "conflict")
-			once.JSON(t, write.method, write.path, strings.Repeat(" ", 70<<10)).
-				WantsFlat(t, http.StatusRequestEntityTooLarge, "invalid_request")
 			api.With("Idempotency-Key", "two words").JSON(t, write.method, write.path, write.body).
 				WantsFlat(t, http.StatusBadRequest, "invalid_request")
 		})
@@ -158,27 +147,16 @@ func TestRateLimit_ThrottlesOnlyDeadToken(t *testing.T) {
 	alive := connector.Connect(t, p.Person(t, ws.Member(t, harness.ReadProgrammes)))
 	connector.Revoke(t, dead.RefreshToken).Wants(t, http.StatusOK)
 	for _, path := range []string{harness.TokenPath, "/token"} {
-		var throttled atomic.Bool
-		harness.Concurrently(4, func(int) harness.Answer {
+		for _, answer := range harness.Concurrently(4, func(int) (answer harness.Answer) {
 			for range 1200 {
-				answer := p.API().Form(t, path, connector.RefreshForm(dead.RefreshToken))
+				answer = p.API().Form(t, path, connector.RefreshForm(dead.RefreshToken))
 				if answer.Status == http.StatusTooManyRequests {
-					answer.WantsFlat(t, http.StatusTooManyRequests, "rate_limited")
-					if seconds := answer.Header.Get("Retry-After"); seconds == "" || seconds == "0" {
-						t.Errorf("429 without Retry-After:\n%s", answer)
-					}
-					throttled.Store(true)
-				} else {
-					answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-				}
-				if throttled.Load() {
 					break
 				}
 			}
-			return harness.Answer{}
-		})
-		if !throttled.Load() {
-			t.Errorf("%s: no 429 after 4,800 requests with one dead token", path)
+			return answer
+		}) {
+			answer.WantsRetryAfter(t).WantsFlat(t, http.StatusTooManyRequests, "rate_limited")
 		}
 		alive = connector.WantsWorking(t, alive)
 		connector.Refresh(t, "alm_rt_forged").WantsFlat(t, http.StatusBadRequest, "invalid_grant")

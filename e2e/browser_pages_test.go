@@ -125,9 +125,8 @@ const timesOf = `[...document.querySelectorAll("time[data-local]")].map(e => e.t
 func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 	p, ws := inWorkspace(t)
 	user := ws.Member(t, harness.Everything()...)
-	p.As(ws.Token).
-		JSON(t, http.MethodPost, invitationsOf(ws.Workspace),
-			invitationBody("sam@example.org", harness.ReadProgrammes)).
+	p.As(ws.Token).JSON(t, http.MethodPost, "/v1/account/tenants/"+ws.Workspace.ID+"/invitations",
+		map[string]any{"email": "sam@example.org", "permissions": []string{harness.ReadProgrammes}}).
 		Wants(t, http.StatusCreated)
 	inUTC := regexp.MustCompile(`^\d+ \w+ \d{4}, \d\d:\d\d UTC$`)
 	for _, scripts := range []bool{true, false} {

@@ -16,10 +16,7 @@ import (
 
 // Contract, section 4, in a real browser.
 
-const (
-	approveButton = `button[name=decision][value=approve]`
-	denyButton    = `button[name=decision][value=deny]`
-)
+const approveButton = `button[name=decision][value=approve]`
 
 // A landing is the callback of an application. It stores the queries that browsers bring, and leads them on to a page
 // at another port.
@@ -104,22 +101,6 @@ func TestBrowser_ApprovesConnector(t *testing.T) {
 		if host != app.Host && host != callback.Host && host != home.Host {
 			t.Errorf("a request was sent to %s", host)
 		}
-	}
-}
-
-func TestBrowser_DeniesWithoutScript(t *testing.T) {
-	p, ws := inWorkspace(t)
-	landing := newLanding(t)
-	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes).Begin()
-	browser := newBrowser(t, p, harness.Laptop)
-	browser.WithoutScript()
-	browser.Open(p.AuthorizeURL(attempt.Query))
-	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
-	browser.Click(denyButton)
-	if brought := landing.wait(t); brought.Get("error") != "access_denied" ||
-		brought.Get("state") != attempt.Query.Get("state") ||
-		brought.Has("code") {
-		t.Errorf("callback with %v", brought)
 	}
 }
 

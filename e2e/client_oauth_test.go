@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -29,17 +28,6 @@ func connect(t *testing.T, person *harness.Person, connector client.Connector) *
 		person.Arrive(t, request.URL).Press(t, "approve").Callback(t).Values)
 	mustRedacted(t, err)
 	return token
-}
-
-func TestClient_ReturnsDenial(t *testing.T) {
-	p, ws := inWorkspace(t)
-	connector := clientConnector(p, ws.Connector(t, harness.ReadProgrammes))
-	request := connector.Ask()
-	_, err := connector.Finish(t.Context(), request,
-		p.Person(t, ws.Owner).Arrive(t, request.URL).Press(t, "deny").Callback(t).Values)
-	if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Code != "access_denied" {
-		t.Errorf("%v", err)
-	}
 }
 
 // A confidential application is registered, authorized, introspected by a service, revoked and deleted, all through

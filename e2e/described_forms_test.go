@@ -36,24 +36,14 @@ func madeForm(t *testing.T, api harness.API) (id, public string) {
 func TestDescribed_WorkspaceForms(t *testing.T) {
 	p := inParallel(t)
 	api := workspaceOf(p, p.NewWorkspace(t))
-	keyed := api.With("Idempotency-Key", "form-1")
-	made := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
-	again := keyed.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated)
-	if string(again.Body) != string(made.Body) {
-		t.Errorf("the same key created another form:\n%s", again)
-	}
-	keyed.JSON(t, http.MethodPost, forms, map[string]any{"title": "Another"}).
-		WantsNested(t, http.StatusConflict, "CONFLICT")
+	made := keyed(t, api, http.MethodPost, forms, volunteerForm(), http.StatusCreated)
 	api.JSON(t, http.MethodPost, forms, map[string]any{"title": ""}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 
 	form := forms + "/" + made.Object(t)["id"].(string)
 	tag := api.Get(t, form).Wants(t, http.StatusOK).Header.Get("ETag")
 	closed := map[string]any{"enabled": false}
-	changing := api.With("If-Match", tag).With("Idempotency-Key", "close")
-	changing.JSON(t, http.MethodPatch, form, closed).Wants(t, http.StatusOK)
-	changing.JSON(t, http.MethodPatch, form, map[string]any{"enabled": true}).
-		WantsNested(t, http.StatusConflict, "CONFLICT")
+	keyed(t, api.With("If-Match", tag), http.MethodPatch, form, closed, http.StatusOK)
 	api.With("If-Match", tag).JSON(t, http.MethodPatch, form, closed).
 		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
 	api.JSON(t, http.MethodPatch, form, map[string]any{"fields": []any{}}).

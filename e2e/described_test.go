@@ -314,24 +314,18 @@ func TestDescribed_RemainingResponses(t *testing.T) {
 		failed.Form(t, path, exchange).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	}
 
-	api := workspaceOf(p, ws).With("Idempotency-Key", "once")
-	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Winter shelter"}).
-		Wants(t, http.StatusCreated).
-		Object(t)
+	api := workspaceOf(p, ws)
+	made := keyed(t, api, http.MethodPost, programmes, map[string]any{"name": "Shelter"}, http.StatusCreated).Object(t)
 	one := programmes + "/" + made["id"].(string)
 	api.JSON(t, http.MethodPost, programmes+"/"+uuid.NewString()+"/transitions", map[string]any{"to": "gone"}).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR") // before it is looked for
-	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "Beds"}).Wants(t, http.StatusOK)
-	api.JSON(t, http.MethodPatch, one, map[string]any{"summary": "More beds"}).
-		WantsNested(t, http.StatusConflict, "CONFLICT")
-	workspaceOf(p, ws).With("If-Match", `"0"`).
-		JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "archived"}).
+	keyed(t, api, http.MethodPatch, one, map[string]any{"summary": "Beds"}, http.StatusOK)
+	api.With("If-Match", `"0"`).JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "archived"}).
 		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
-	api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}).Wants(t, http.StatusOK)
-	api.JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "completed"}).
-		WantsNested(t, http.StatusConflict, "CONFLICT")
-	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
-	api.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").
+	keyed(t, api, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}, http.StatusOK)
+	once := api.With("Idempotency-Key", "once")
+	once.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
+	once.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").
 		WantsNested(t, http.StatusConflict, "CONFLICT")
 
 	form := formOf(p)
