@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 
 // The mails of a deployment, received by a real SMTP server.
 
-// A connected deployment sends mail, and accepts the clients of one website as those of Claude.
+// A connected deployment sends mail, accepts the clients of one website as those of Claude, and has a brand.
 type connected struct {
 	*stack.Stack
 	site *harness.MetadataHost
@@ -24,7 +25,9 @@ type connected struct {
 // deployment starts the connected deployment that tests share.
 var deployment = testkit.Once(func(t testing.TB) connected {
 	site := harness.NewMetadataHost(t)
-	s, err := harness.Lasting(harness.Options{Mailbox: true, Settings: site.Settings("claude")})
+	settings := site.Settings("claude")
+	maps.Copy(settings, brandSettings(t))
+	s, err := harness.Lasting(harness.Options{Mailbox: true, Settings: settings})
 	must(t, err)
 	return connected{s, site}
 })
