@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // These tests send identifiers of other users' data to every route that takes one.
@@ -22,7 +21,7 @@ type thing struct {
 }
 
 // things has a row for each API operation that takes an identifier. For operations without a credential, public says
-// why they need none, or that TestPublicRoutes_RevealNothingOfOthers tries them.
+// why they need none, or which test tries them.
 func things() (rows map[operation]thing, public map[operation]string) {
 	clients := "/v1/account/tenants/{tenantId}/oauth-clients"
 	programmes, forms := harness.ListPath, "/v1/engage/forms"
@@ -105,7 +104,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"POST", embed + "/submissions"}:                              "public: any visitor may submit",
 		{"GET", embed + "/embed"}:                                     "public: it is the form as a page",
 		{"POST", embed + "/embed"}:                                    "public: any visitor may submit",
-		{"GET", "/v1/engage/public/submissions/{id}"}:                 "see TestPublicRoutes_RevealNothingOfOthers",
+		{"GET", "/v1/engage/public/submissions/{id}"}:                 "see TestStatus_RequiresItsToken",
 		{"POST", "/mcp"}:                                              "see TestTools_InvalidArgumentsAreResults",
 		{"GET", "/.well-known/oauth-protected-resource/{resource}"}:   "names a document",
 		{"GET", "/.well-known/oauth-authorization-server/{resource}"}: "names a document",
@@ -248,46 +247,4 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 			t.Errorf("the responses for a known and an unknown workspace differ:\n%s\n%s", known, unknown)
 		}
 	}
-}
-
-// TestPublicRoutes_RevealNothingOfOthers checks that a submission's status needs that submission's token, and that a
-// public form accepts only tokens issued for it.
-func TestPublicRoutes_RevealNothingOfOthers(t *testing.T) {
-	p := newProduct(t)
-	victim, stranger := newTarget(t, p), newTarget(t, p)
-	api := p.API()
-	api.Get(t, victim.statusPath()).Wants(t, http.StatusOK)
-	sent := victim.submit(t, "bea@example.org").Wants(t, http.StatusAccepted)
-	status := strings.TrimPrefix(sent.Object(t)["statusUrl"].(string), p.BaseURL)
-	await.True(t, "the submission is processed", func() bool {
-		return api.Get(t, status).Object(t)["status"] == "processed"
-	})
-	_, second, _ := strings.Cut(status, "?token=")
-	for name, token := range map[string]string{
-		"another submission's token": second,
-		"a stranger's token":         stranger.status,
-		"the submission's id":        victim.submission,
-		"none":                       "",
-		"a token to submit":          victim.submissionToken(t),
-		"a bearer":                   victim.Token,
-	} {
-		gets(t, api.Get(t, "/v1/engage/public/submissions/"+victim.submission+"?token="+token),
-			name+" reads the status", http.StatusNotFound, http.StatusForbidden, http.StatusBadRequest)
-		page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+token)
-		if page.Status == http.StatusOK {
-			t.Errorf("%s reads the status through a page:\n%s", name, page)
-		}
-	}
-	// The submission's own token, on the page of another form.
-	page := api.Get(t, stranger.publicForm()+"/embed?submission="+victim.submission+"&token="+victim.status)
-	if page.Status == http.StatusOK {
-		t.Errorf("a form shows a submission of another form:\n%s", page)
-	}
-	was := victim.inventory(t)
-	for _, token := range []string{stranger.submissionToken(t), victim.status, victim.Token, ""} {
-		answer := api.With("Origin", site).JSON(t, http.MethodPost, victim.publicForm()+"/submissions",
-			map[string]any{"submissionToken": token, "answers": map[string]any{"email": "eve@example.org"}})
-		answer.Wants(t, http.StatusBadRequest)
-	}
-	victim.untouched(t, was, "a token of another form")
 }
