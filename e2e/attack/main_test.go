@@ -80,14 +80,14 @@ func gets(t *testing.T, answer harness.Answer, what string, statuses ...int) {
 	}
 }
 
-// choice returns the values that one of many places gets: the first few, and of the others every fourth, which differs
+// choice returns the values that one of many places gets: the first few, and of the others every eighth, which differs
 // from place to place. In the long form, every place gets all.
 func choice(all []string, few, place int) []string {
 	if harness.Long() {
 		return all
 	}
 	chosen := slices.Clone(all[:few])
-	for at := few + place%4; at < len(all); at += 4 {
+	for at := few + place%8; at < len(all); at += 8 {
 		chosen = append(chosen, all[at])
 	}
 	return chosen

@@ -111,6 +111,9 @@ func TestPages_DoNotRedirectOutOfTheApp(t *testing.T) {
 	opened, _ := pagesAndForms(t)
 	stranger, member := p.Person(t, ws.Owner), p.Person(t, ws.Owner).SignedIn(t)
 	for place, path := range opened {
+		if t.Failed() {
+			return // a build without the protection fails everywhere
+		}
 		queries := []url.Values{}
 		for _, elsewhere := range outside()[:2] { // no page uses these parameters
 			queries = append(queries, url.Values{
