@@ -64,13 +64,14 @@ type approved struct {
 	code string
 }
 
-// stockSize is the number of items of each kind.
-const stockSize = 4
-
 func (w *workload) newStock(t *testing.T) stock {
 	t.Helper()
 	var s stock
-	for range stockSize {
+	each := 2 // each of them takes a consent
+	if harness.Long() {
+		each = 4
+	}
+	for range each {
 		s.refreshed = append(s.refreshed, w.connector.Connect(t, w.owner))
 		s.revoked = append(s.revoked, w.connector.Connect(t, w.owner))
 		attempt := w.connector.Begin()
