@@ -67,6 +67,9 @@ func TestForms_CrossSitePostIsRefused(t *testing.T) {
 	key, was, cookies := keyOf(t, p, victim.person), victim.inventory(t), victim.person.Cookies()
 	approve := victim.person.Consent(t, victim.connector.Begin().Query).DecisionForm(t, "approve").Fields
 	for path, values := range fields(victim) {
+		if t.Failed() {
+			break // a build without the protection accepts every form
+		}
 		if path == "/oauth/authorize" {
 			values = approve
 		}
@@ -123,6 +126,9 @@ func TestForms_KeyOfAnotherSignInIsRefused(t *testing.T) {
 	earlier.Submit(t, formAt(p, "/logout", url.Values{}))
 	was := victim.inventory(t)
 	for path, values := range fields(victim) {
+		if t.Failed() {
+			break // a build without the protection accepts every form
+		}
 		if !strings.HasPrefix(path, "/settings/") ||
 			strings.HasPrefix(path, "/settings/passkeys") && path != "/settings/passkeys/remove" {
 			continue // these forms are protected by the session, a challenge, a ticket or a password
