@@ -2,6 +2,7 @@ package grant_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -232,6 +233,28 @@ func TestG9_ReportedRevocationIsCommitted(t *testing.T) {
 	_, err = b.redeem(code, b.terms())
 	b.refused("the code", err)
 	b.wantRevoked(guessed.ID, grant.CodeGuessed)
+}
+
+// A lost response of Redis is asked for again with the same nonce, and gets the same decision.
+func TestG8_LostReplyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	b := newTestEnv(t)
+	lost := &dropReplies{}
+	b.rdb.AddHook(lost)
+	g, code := b.consent()
+	lost.next.Store(true)
+	issued, err := b.redeem(code, b.terms())
+	if err != nil || lost.next.Load() {
+		t.Fatalf("exchange: %v", err)
+	}
+	for range 2 {
+		lost.next.Store(true)
+		issued.Refresh = b.mustRotate(issued.Refresh)
+	}
+	b.wantActive(g.ID)
+	if !strings.Contains(b.log.String(), "Redis script retried") {
+		t.Error("the retry is not in the log")
+	}
 }
 
 // Redis decides each time, and no response arrives. The retries go to another process.

@@ -360,10 +360,11 @@ func eventually(t *testing.T, what string, call func() error) {
 	})
 }
 
-// dropReplies is a go-redis hook that drops the responses of commands while it is on, after Redis has run them.
+// dropReplies is a go-redis hook that drops the responses of commands while it is on, or of the next one, after Redis
+// has run them.
 type dropReplies struct {
 	goredis.Hook
-	on atomic.Bool
+	on, next atomic.Bool
 }
 
 func (s *dropReplies) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -375,7 +376,7 @@ func (s *dropReplies) ProcessPipelineHook(next goredis.ProcessPipelineHook) gore
 func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, command goredis.Cmder) error {
 		err := next(ctx, command)
-		if s.on.Load() && err == nil {
+		if err == nil && (s.on.Load() || s.next.CompareAndSwap(true, false)) {
 			command.SetErr(io.EOF)
 			return io.EOF
 		}
