@@ -88,7 +88,6 @@ func TestBrowser_ApprovesConnector(t *testing.T) {
 	home, _ := url.Parse(landing.home)
 	wantsText(t, "the consent page", browser, ws.Workspace.Name, "See programmes", "Add and change programmes",
 		"30 days", callback.Host)
-	looks(t, "the consent page", browser, harness.Laptop, harness.Telephone)
 	browser.Click(approveButton)
 	browser.See("#landed")
 	brought := landing.wait(t)

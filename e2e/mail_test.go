@@ -77,7 +77,7 @@ func linkIn(t *testing.T, m mailbox.Message, beginning string) string {
 }
 
 // TestBrowser_ForgottenPassword goes from the sign-in page to the mail, its link, a new password and the sign-in with
-// it. Each page fits a laptop and a phone.
+// it.
 func TestBrowser_ForgottenPassword(t *testing.T) {
 	t.Parallel()
 	p, box := enterWithMail(t)
@@ -86,17 +86,15 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 	browser.Open(p.AppURL + "/login")
 	browser.Click(`a[href="/login/forgotten"]`)
 	browser.See(`form[action="/login/forgotten"]`)
-	looks(t, "forgotten", browser, harness.Laptop, harness.Telephone)
 	browser.Fill("#email", user.Email)
 	browser.Press(EnterKey)
 	browser.See(`a[href="/login/forgotten"]`)
-	looks(t, "requested", browser, harness.Laptop, harness.Telephone)
 	link := linkIn(t, mailTo(t, box, user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
 	browser.Open(link)
 	browser.Fill("#new-password", "password1234")
 	browser.Press(EnterKey)
 	browser.See("#new-password-note")
-	looks(t, "refused", browser, harness.Laptop, harness.Telephone)
+	looks(t, "refused", browser)
 	browser.Fill("#new-password", chosen)
 	browser.Press(EnterKey)
 	browser.See(`form[action="/login"]`)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/pquerna/otp/totp"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -252,18 +251,7 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 func secondFactorPages(i *inspector, p *harness.Product, user demo.User) {
 	i.t.Helper()
 	i.Open(p.AppURL + "/settings/security/authenticator")
-	i.See("#setup-key")
-	key := harness.Evaluate[string](i.Browser, `document.getElementById("setup-key").value.replaceAll(" ", "")`)
-	met.Add("authenticator key", key)
-	code, err := totp.GenerateCode(key, time.Now())
-	must(i.t, err)
-	i.Fill("#code", code)
-	i.Click(`form[action="/settings/security/authenticator"] button.button-main`)
-	i.See(".codes")
-	recovery := harness.Evaluate[string](i.Browser, `document.querySelector(".codes").value`)
-	for _, code := range strings.Fields(recovery) {
-		met.Add("recovery code", code)
-	}
+	setUp(i.t, i.Browser)
 	i.look("recovery codes")
 	i.Click(`form[action="/logout"] button`)
 	i.See("#email")
