@@ -141,7 +141,7 @@ func TestRemoveMember_WorksWithoutRedis(t *testing.T) {
 	b.WantsGrant("without Redis", held.Grant, grant.Revoked, grant.MembershipOver)
 }
 
-// A removal that fails changes nothing.
+// A removal that fails changes nothing. One of many grants says that the servers revoke the rest.
 func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	b := ownTestEnv(t)
 	held := b.connected()
@@ -154,6 +154,10 @@ func TestRemoveMember_IsAllOrNothing(t *testing.T) {
 	b.WantsRows("members", 1, `account.memberships where user_id = $1`, b.user)
 	b.events(audit.MemberRemoved, "user:"+b.user.String(), 0)
 	b.Refreshed(b.app, held)
+	b.Fixture.Exec(`alter table account.personal_access_tokens drop constraint no_revocation`)
+	b.manyGrants(600, 0)
+	removed := b.do(b.removal()).(admin.Outcome).Sentence
+	b.Contains("the sentence", removed, "The others no longer work. The servers revoke them in the background.")
 }
 
 // An operator adds a user with an address that was never proven only after confirming it: another person may have made
