@@ -235,8 +235,8 @@ func (a audited) EventsOfWorkspace(
 	return a.Logs.EventsOfWorkspace(ctx, workspaceID, search, from, limit)
 }
 
-// exporting returns a function that signs a new user in and returns the request for an export, of settings over the same
-// store that call reads before each read of events.
+// exporting returns a function that signs a new user in and returns the request for an export, of settings over the
+// same store that call reads before each read of events.
 func exporting(
 	t *testing.T, site *browsertest.Server, reads func(),
 ) func(method string) func() *httptest.ResponseRecorder {
