@@ -26,11 +26,8 @@ const (
 // workspace creates a workspace and returns the headers of a member with every permission of Engage.
 func (s *service) workspace() (uuid.UUID, header) {
 	s.t.Helper()
-	held := []perm.Permission{
-		perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions, perm.EngageWriteSubmissions,
-	}
-	workspaceID, user := s.member(held...)
-	return workspaceID, as(s.PAT(workspaceID, user, held...).Reveal(), workspaceID).json()
+	return s.newHolder(perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions,
+		perm.EngageWriteSubmissions)
 }
 
 // form creates a workspace, and returns the headers of workspace and a form with fields of all types.

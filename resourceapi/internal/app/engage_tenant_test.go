@@ -3,7 +3,6 @@ package app
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ func TestForms_RefusesInvalidDefinition(t *testing.T) {
 		form(title, `"fields":[`+one+`]`):                                               "allowedOrigins",
 		form(title, origins):                                                            "fields",
 		form(title, origins, `"fields":null`):                                           "fields",
+		form(title, origins, `"fields":[`+strings.Repeat(one+",", 50)+one+`]`):          "fields",
 		form(title, origins, `"fields":["a"]`):                                          "fields[0]",
 		with(`{"label":"B","type":"text"}`):                                             "fields[1].name",
 		with(strings.Replace(two, `"b"`, `"b c"`, 1)):                                   "fields[1].name",
@@ -64,18 +64,8 @@ func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 		one.Answers["about"] != "One line.\nAnother line." || one.Answers["news"] != false {
 		t.Errorf("%+v", one)
 	}
-	var seen []uuid.UUID
-	for p := range pagesOf[record](s, path+"?limit=1", h) {
-		seen = append(seen, p.Data[0].ID)
-	}
-	if !slices.Equal(seen, []uuid.UUID{second.ID, first.ID}) {
-		t.Errorf("%v", seen)
-	}
 	_, other := s.workspace()
 	s.get(path, other).expect(t, 404, "NOT_FOUND", "")
-	for _, unknown := range []string{uuid.NewString(), "x"} {
-		s.get(formsPath+"/"+unknown+"/submissions", h).expect(t, 404, "NOT_FOUND", "")
-	}
 }
 
 func (s *service) patch(f formRecord, h header, body string) answer {

@@ -275,11 +275,7 @@ func TestFields_SelectMembersOfRecords(t *testing.T) {
 		if got := membersOf(t, s.get(path+"?fields="+strings.Join(every, ","), h)); !slices.Equal(got, every) {
 			t.Errorf("%s: %v, want %v", path, got, every)
 		}
-		for _, wrong := range []string{"", "other", every[0] + ",other", every[0] + ",", strings.ToUpper(every[0])} {
-			a := s.get(path+"?fields="+wrong, h)
-			a.refuses(t, 400, "VALIDATION_ERROR").has(t, `"fields":{"fields":`)
-		}
-		s.get(path+"?fields=id,other", h).has(t, `other`)
+		s.get(path+"?fields=id,other", h).names(t, "fields").has(t, `other`)
 	}
 	all := slices.Sorted(slices.Values(programme.Fields()))
 	s.create(ofProgrammes, `{"name":"x","externalId":"crm/7"}`)

@@ -168,20 +168,24 @@ func (s *service) checkLocked(t *testing.T, workspaceID, id uuid.UUID, h header)
 	assisted := assistant("").with("Authorization", h["Authorization"])
 	waits := requests{"search": func() answer { return s.get(listPath+"?q=a", h) }}
 	for _, message := range []string{
-		calling("list_programmes", nil), calling("list_programmes", map[string]any{"q": "x"}),
-		calling("get_programme", map[string]any{"id": id}),
+		calling("list_programmes", nil), calling("get_programme", map[string]any{"id": id}),
 	} {
 		waits[message] = func() answer { return s.post(assisted, message) }
 	}
 	waits.unavailable(t)
+	searching := calling("list_programmes", map[string]any{"q": "x"})
+	requests{"the assistant's search": func() answer { return s.post(assisted, searching) }}.unavailable(t)
 	s.post(assisted, calling("whoami", nil)).result(t)
 	s.Exec("rollback")
 
 	path := listPath + "/" + id.String()
 	s.Exec("begin")
 	s.Exec("select 1 from resource.programmes where id = $1 for update", id)
-	change := func() answer { return s.do("PATCH", path, h, `{"name":"Lost"}`).has(t, busyWords) }
-	requests{"change": change}.unavailable(t)
+	changes := requests{}
+	for i := range 8 { // some wait for the row, and some for a turn of the workspace
+		changes[strconv.Itoa(i)] = func() answer { return s.do("PATCH", path, h, `{"name":"Lost"}`).has(t, busyWords) }
+	}
+	changes.unavailable(t)
 	s.get(path, h).wants(t, 200)
 	s.Exec("rollback")
 	s.get(path, h).lacks(t, "Lost")
@@ -335,12 +339,7 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 	id := s.create(editing, `{"name":"Warm Homes"}`).ID.String()
 	var writers []header
 	for range 4 {
-		user := s.User()
-		s.Member(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite)
-		writers = append(
-			writers,
-			as(s.PAT(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite).Reveal(), workspaceID).json(),
-		)
+		writers = append(writers, s.holder(workspaceID, perm.ProgrammesRead, perm.ProgrammesWrite))
 	}
 	tokens := make(chan string, 20)
 	for range cap(tokens) {

@@ -238,6 +238,13 @@ func (s *service) holder(workspaceID uuid.UUID, held ...perm.Permission) header 
 	return s.holding(workspaceID, user, held...)
 }
 
+// newHolder creates a workspace and the headers of a member with the permissions.
+func (s *service) newHolder(held ...perm.Permission) (workspaceID uuid.UUID, h header) {
+	s.t.Helper()
+	workspaceID = s.Workspace()
+	return workspaceID, s.holder(workspaceID, held...)
+}
+
 // reader creates a workspace, a member who may read its programmes, and the member's personal access token.
 func (s *service) reader() (workspaceID uuid.UUID, token string) {
 	s.t.Helper()

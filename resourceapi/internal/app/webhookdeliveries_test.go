@@ -257,7 +257,6 @@ func quickDespiteSlow(t *testing.T) bool {
 }
 
 // Without ALMONER_WEBHOOK_CA, no delivery reaches this machine, even if a name resolves to it when it is dialled.
-// publicnet tests the addresses.
 func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, nil)
@@ -265,12 +264,14 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	s.run()
 	_, h := s.developer()
 	made := s.addWebhook(h, address, "programme.created")
-	s.Exec("update account.webhooks set url = $1 where {mine}", strings.Replace(r.URL, "127.0.0.1", "localhost", 1))
 	s.create(h, `{"name":"One"}`)
-	within(t, "the refusal", func() bool {
-		a := s.get(made.path()+"/deliveries", h)
-		return strings.Contains(a.Body, "The host has no public address.")
-	})
+	for i, url := range []string{r.URL, strings.Replace(r.URL, "127.0.0.1", "localhost", 1)} {
+		s.Exec("update account.webhooks set url = $1, next_try_at = now() where {mine}", url)
+		within(t, "the refusal of "+url, func() bool {
+			a := s.get(made.path()+"/deliveries", h)
+			return strings.Count(a.Body, "The host has no public address.") > i
+		})
+	}
 	if got := len(r.all()); got != 0 {
 		t.Errorf("%d deliveries", got)
 	}

@@ -37,8 +37,7 @@ func everyPermission() (all []perm.Permission) {
 // developer creates a workspace with a member who holds all permissions.
 func (s *service) developer() (uuid.UUID, header) {
 	s.t.Helper()
-	workspaceID, user := s.member(everyPermission()...)
-	return workspaceID, s.holding(workspaceID, user, everyPermission()...)
+	return s.newHolder(everyPermission()...)
 }
 
 func newWebhook(address string, types ...string) string {

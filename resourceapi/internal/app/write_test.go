@@ -16,8 +16,7 @@ import (
 // editor creates a workspace and the headers of a member who may read and write its programmes.
 func (s *service) editor() (uuid.UUID, header) {
 	s.t.Helper()
-	workspaceID, user := s.member(perm.ProgrammesRead, perm.ProgrammesWrite)
-	return workspaceID, s.holding(workspaceID, user, perm.ProgrammesRead, perm.ProgrammesWrite)
+	return s.newHolder(perm.ProgrammesRead, perm.ProgrammesWrite)
 }
 
 type one struct {
@@ -116,6 +115,8 @@ func TestProgrammes_RefusesMalformedDocument(t *testing.T) {
 	} {
 		s.do("POST", listPath, h.with("Content-Type", kind), `{"name":"x"}`).wants(t, 400)
 	}
+	untyped := header{"Authorization": h["Authorization"], "X-Tenant-Id": h["X-Tenant-Id"]}
+	s.do("POST", listPath, untyped, `{"name":"x"}`).wants(t, 400)
 	typed := h.with("Content-Type", "Application/JSON; charset=UTF-8")
 	s.do("POST", listPath, typed, `{"name":"x"}`).wants(t, 201)
 	large := `{"name":"x","summary":"` + strings.Repeat("a", 70_000) + `"}`
