@@ -132,7 +132,7 @@ func TestConnectorPolicy_LoweringNarrowsExistingConnections(t *testing.T) {
 
 // Every end of a grant and every rejected token request has a reason: for the application in error_description, for
 // its user in Connected apps, and for the workspace in the audit log, on the page and in the export. Other reasons are
-// in token.TestRefusal_IsRecordedWithItsReason, settings.TestApps_ShowsReplayAndExpiryAsReasons and
+// in engine.TestRefusal_IsRecordedWithItsReason, settings.TestApps_ShowsReplayAndExpiryAsReasons and
 // settings.TestApps_PausedConnectionNamesReason.
 
 // A cause is what happens to a connection before its refresh token is presented.

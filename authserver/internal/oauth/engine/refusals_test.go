@@ -111,8 +111,14 @@ func TestRefusal_ThatReadNothingIsRecorded(t *testing.T) {
 	unnamed.ClientID = "app"
 	b.refused("no client", unnamed, "invalid_client")
 	b.fixture.Exec(`delete from account.grants where id = $1`, held.Grant.ID)
-	b.refused("gone", refreshOf(b.app, held.Refresh), "invalid_grant")
-	b.refused("forged", refreshOf(b.app, "alm_rt_x"), "invalid_grant")
+	gone := refreshOf(b.app, held.Refresh)
+	b.refused("gone", gone, "invalid_grant")
+	gone.ClientID = uuid.NewString()
+	b.refused("gone, of an unknown client", gone, "invalid_client")
+	cut := held.Refresh.Reveal()
+	for _, forged := range []credential.Secret{"alm_rt_x", credential.Secret(cut[:len(cut)-1])} {
+		b.refused("forged", refreshOf(b.app, forged), "invalid_grant")
+	}
 	if n := b.events(); n != before+1 {
 		t.Errorf("%d events of requests without a grant or a client", n-before-1)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -76,6 +77,9 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{"JSON from a connector", "invalid_request", "x-www-form-urlencoded", exchange, func(r *TokenRequest) {
 			r.Dialect = JSON
 		}},
+		{"JSON from a connector, refresh", "invalid_request", "x-www-form-urlencoded", refresh, func(r *TokenRequest) {
+			r.Dialect = JSON
+		}},
 		{"a client id that is none", "invalid_client", "unknown", exchange, clientID("app")},
 		{"an unknown client", "invalid_client", "unknown", exchange, clientID(uuid.NewString())},
 		{"in capitals", "invalid_client", "unknown", exchange, clientID(strings.ToUpper(b.app.PublicID()))},
@@ -88,8 +92,10 @@ func TestToken_ErrorCodes(t *testing.T) {
 		{"another client's code", "invalid_grant", "", exchange, give("code", foreign)},
 		{"another kind's code", "invalid_grant", "", link, give("code", code)},
 		{"another redirect URI", "invalid_grant", "", exchange, give("redirect_uri", "https://a.example/")},
+		{"a longer one", "invalid_grant", "", link, give("redirect_uri", fixture.Callback+"/")},
 		{"another verifier", "invalid_grant", "", exchange, give("code_verifier", verifier[1:]+"A")},
 		{"the other resource", "invalid_target", "", exchange, give("resource", mcp)},
+		{"a resource with a slash", "invalid_target", "", exchange, give("resource", rest+"/")},
 		{"a confidential client's other resource", "invalid_target", "", link, give("resource", mcp)},
 		{"a refresh at the other resource", "invalid_target", "", refresh, give("resource", mcp)},
 		{"a scope beyond the grant", "invalid_scope", "", refresh, give("scope", read+" account:api:access")},
@@ -230,6 +236,9 @@ func TestExchange_MalformedVerifierMatchesNothing(t *testing.T) {
 			}
 		}
 	}
+	_, bound := b.consentWith(b.linked, func(_ *grant.Grant, terms *grant.CodeTerms) { terms.Challenge = challenge })
+	b.refused("a challenge without a verifier", b.exchangeOf(b.linked, bound), "invalid_request")
+	b.mustToken("and with it", b.exchangeOf(b.linked, bound).with(parameters{"code_verifier": verifier}))
 	_, issued := b.consent(b.linked)
 	b.refused("a verifier without a challenge",
 		b.exchangeOf(b.linked, issued).with(parameters{"code_verifier": verifier}), "invalid_grant")
