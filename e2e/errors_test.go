@@ -34,13 +34,16 @@ func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 		"/v1/programmes/programmes;x=1", "/programmes/programmes", "/account/oauth/token",
 		"/account/tenants/" + p.Demo.Workspaces.Main.ID + "/oauth-clients", "/v1/programmes/projects", "/v1/unknown",
 		"/.well-known/unknown", "/v1/programmes/programmes/" + uuid.NewString() + "/unknown",
-		"/v1/programmes/%70rogrammes",
+		"/v1/programmes/%70rogrammes", "/v1/programmes/../account/oauth/jwks", "/v1/%61ccount/oauth/jwks",
 	}
 	account := []string{
 		"/v1/account/", "/v1/account", "/v1/account/unknown", "/v1/account/oauth", "/v1/account/oauth/token/",
 		"/v1/account/oauth//token", "/v1/account/oauth/Token", "/v1/account/tenants",
 		"/v1/account/tenants/" + p.Demo.Workspaces.Main.ID, "/v1/account/oauth-clients", "/v1/account/oauth/authorize",
 		"/.well-known/oauth-authorization-server/unknown",
+		// No path climbs to the other service or to the pages.
+		"/v1/account/../programmes/programmes", "/v1/account/..%2fprogrammes/programmes", "/v1/account/../../login",
+		"/v1/account/..;/..;/login", "/.well-known/oauth-authorization-server/../../login",
 	}
 	for who, api := range callers(p) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -134,22 +135,51 @@ var claims = []string{
 	"X-Forwarded-Prefix", "X-Forwarded-Server", "X_Forwarded_For", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip",
 }
 
-// The services receive only the gateway's own headers. The test's server returns the headers that it receives.
+// The services use the address of the connection to the gateway: the limit of wrong passwords is per account and
+// address (contract, section 7). That claimed ones do not arrive, TestForwarded_CallerHeadersAreRemoved shows for both
+// gateways.
+func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
+	t.Parallel()
+	s := enter(t)
+	f := s.fronts[max(0, slices.IndexFunc(s.fronts, func(f *front) bool { return f.missing == nil }))]
+	f.skipIfMissing(t)
+	here, elsewhere := s.product(t, f.oldTransport(t, "127.0.0.31")), s.product(t, f.oldTransport(t, "127.0.0.32"))
+	user := here.Database.User(t)
+	try := func(p *harness.Product) harness.Page {
+		return p.Person(t, user).Submit(t, harness.Form{
+			Action: p.AppURL + "/login",
+			Fields: url.Values{"email": {user.Email}, "password": {"wrong"}},
+		})
+	}
+	for range 10 {
+		try(here).Wants(t, http.StatusBadRequest)
+	}
+	try(here).Wants(t, http.StatusTooManyRequests)
+	try(elsewhere).Wants(t, http.StatusBadRequest)
+}
+
+// The services receive only the gateway's own headers, also if the caller says that they end at the gateway. The
+// test's server returns the headers that it receives.
 func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 	t.Parallel()
 	echo := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Host", r.Host)
 		_ = json.NewEncoder(w).Encode(r.Header)
 	})
+	const endAtGateway = "X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto"
 	before(t, echo, func(t *testing.T, f *front, base string) {
 		transport := f.oldTransport(t, "127.0.0.33")
-		for _, path := range []string{"/v1/account/oauth/jwks", "/v1/docs", "/mcp"} {
+		for path, connection := range map[string]string{
+			"/v1/account/oauth/jwks": "keep-alive", "/v1/docs": "keep-alive", "/mcp": "keep-alive",
+			"/v1/account/oauth/token": endAtGateway, "/v1/openapi.json": endAtGateway,
+		} {
 			sent := http.Header{"Authorization": {"Bearer kept"}, "Idempotency-Key": {"kept"}}
+			sent.Set("Connection", connection)
 			for _, name := range slices.Concat(claims,
 				[]string{"Traceparent", "Tracestate", "Baggage", "X-Request-Id"}) {
 				sent.Set(name, "203.0.113.9")
 			}
-			_, body := ask(t, transport, http.MethodGet, base+path, "", sent)
+			response, body := ask(t, transport, http.MethodGet, base+path, "", sent)
 			var got http.Header
 			must(t, json.Unmarshal([]byte(body), &got))
 			for name, values := range got {
@@ -160,7 +190,8 @@ func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 			host := strings.TrimPrefix(base, "https://")
 			for name, want := range map[string]string{
 				"X-Forwarded-For": "127.0.0.33", "X-Forwarded-Proto": "https", "X-Forwarded-Host": host, "Host": host,
-				"Authorization": "Bearer kept", "Idempotency-Key": "kept",
+				"X-Request-Id": response.Header.Get("X-Request-Id"), "Authorization": "Bearer kept",
+				"Idempotency-Key": "kept",
 			} {
 				if values := got.Values(name); len(values) != 1 || values[0] != want {
 					t.Errorf("%s: %s is %q, want %q", path, name, values, want)

@@ -29,6 +29,8 @@ var paths = map[string][]string{
 		"/.well-known/openid-configuration/mcp", "/.well-known/openid-configuration/nothing",
 		"/mcp/.well-known/oauth-authorization-server", "/mcp/.well-known/openid-configuration",
 		"/authorize", "/token", "/register", "/.well-known/jwks.json",
+		"/v1/account/../programmes/programmes", "/v1/account/..%2fprogrammes/programmes", "/v1/account/../../login",
+		"/v1/account/..;/..;/login", "/.well-known/oauth-authorization-server/../../login",
 	},
 	resource: {
 		"/.well-known/jwks.json/x", "/", "/v1", "/v1/programmes/programmes", "/v1/accounts", "/v1/accountx/y",
@@ -36,6 +38,7 @@ var paths = map[string][]string{
 		"/mcp/.well-known/oauth-protected-resource", "/mcp/.well-known/openid-configuration/x",
 		"/.well-known/oauth-protected-resource/mcp", "/.well-known/nothing", "/token/x", "/tokens",
 		"/oauth/authorize", "/login", "/nothing", "/x/v1/account/oauth/jwks", "/healthy", "/v1/healthz", "/v1/readyz",
+		"/v1/programmes/../account/oauth/jwks", "/v1/%61ccount/oauth/jwks",
 	},
 }
 
