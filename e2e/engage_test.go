@@ -188,11 +188,16 @@ func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
 	}
 }
 
-// keyed sends a write with a new Idempotency-Key, and then the key with another body. It returns the first answer.
+// keyed sends a write twice with a new Idempotency-Key, and then the key with another body. It returns the first
+// answer, which the second repeats.
 func keyed(t *testing.T, api harness.API, method, path string, body any, want int) harness.Answer {
 	t.Helper()
 	api = api.With("Idempotency-Key", uuid.NewString())
-	first := api.JSON(t, method, path, body).Wants(t, want)
+	first := api.JSON(t, method, path, body).Wants(t, want).WantsHeader(t, "Idempotency-Replayed", "")
+	again := api.JSON(t, method, path, body).Wants(t, want).WantsHeader(t, "Idempotency-Replayed", "true")
+	if string(again.Body) != string(first.Body) {
+		t.Errorf("the second response does not repeat the first:\n%s", again)
+	}
 	api.JSON(t, method, path, map[string]any{"another": "body"}).WantsNested(t, http.StatusConflict, "CONFLICT")
 	return first
 }

@@ -137,7 +137,7 @@ func TestCode_WrongSecretsDoNotBurnCode(t *testing.T) {
 
 // Contract, section 3, with concurrent exchanges of a code: exactly one wins. All others are replays, so the grant is
 // revoked afterwards, and no other grant of the same user and application. The races of refreshes are in
-// token.TestToken_ConcurrentRequestsHaveOneWinner, and those of e2e/torture run on two processes.
+// grant.TestG2_RaceHasOneWinnerAndRevokesGrant, and those of e2e/torture run on two processes.
 func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
 	p, ws := inWorkspace(t)
 	owner, app := p.Person(t, ws.Owner), ws.Confidential(t, "", harness.ReadProgrammes)
