@@ -73,10 +73,11 @@ const hiddenButtons = `[...document.querySelectorAll(".decision button")].filter
 func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 	p, ws := inWorkspace(t)
 	user := ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes, harness.APIAccess)
-	application := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	landing := newLanding(t)
+	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.WithoutScript()
-	browser.Open(p.AuthorizeURL(application.Begin().Query))
+	browser.Open(p.AuthorizeURL(attempt.Query))
 	browser.SignIn(user.Email, user.Password)
 	browser.See(approveButton)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
@@ -114,6 +115,11 @@ func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 	if top := harness.Evaluate[float64](browser,
 		`(scrollTo(0, 0), document.querySelector(".decision-bar").getBoundingClientRect().top)`); top < 400 {
 		t.Errorf("in a low window the bar is at %g pixels", top)
+	}
+	browser.Click(`button[name=decision][value=deny]`)
+	if brought := landing.wait(t); brought.Get("error") != "access_denied" || brought.Has("code") ||
+		brought.Get("state") != attempt.Query.Get("state") {
+		t.Errorf("callback with %v", brought)
 	}
 }
 
