@@ -166,7 +166,7 @@ func TestForwarded_CallerHeadersAreRemoved(t *testing.T) {
 		r.Header.Set("Host", r.Host)
 		_ = json.NewEncoder(w).Encode(r.Header)
 	})
-	const endAtGateway = "X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto"
+	const endAtGateway = "X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto, X-Request-Id"
 	before(t, echo, func(t *testing.T, f *front, base string) {
 		transport := f.oldTransport(t, "127.0.0.33")
 		for path, connection := range map[string]string{
