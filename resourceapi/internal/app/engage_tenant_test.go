@@ -33,6 +33,10 @@ func TestForms_RefusesInvalidDefinition(t *testing.T) {
 	} {
 		s.do("POST", formsPath, h, body).names(t, wrong)
 	}
+	for _, body := range []string{"", "[]", `{"title":"x",` + ideaForm[1:], ideaForm + "x"} {
+		s.do("POST", formsPath, h, body).expect(t, 400, "VALIDATION_ERROR", "").namesOnly(t)
+	}
+	s.do("POST", formsPath, h.with("Content-Type", "text/plain"), ideaForm).namesOnly(t)
 	s.wantsRows(0, "resource.forms", "")
 	s.makeForm(h, form(title, `"allowedOrigins":["http://127.0.0.1"]`, `"fields":[`+one+`,`+two+`]`))
 }
@@ -76,12 +80,18 @@ func (s *service) patch(f formRecord, h header, body string) answer {
 func TestForms_ReadAndChange(t *testing.T) {
 	s := newService(t)
 	_, h := s.workspace()
-	made := s.do("POST", formsPath, h, allTypes)
+	keyed := h.with("Idempotency-Key", uuid.NewString())
+	made := s.do("POST", formsPath, keyed, allTypes)
 	f := decoded[formRecord](t, made)
-	made.header(t, "ETag", `"1"`).header(t, "Location", base+f.own()).has(t, `"createdAt":"2`, goodOrigin)
+	made.has(t, `"createdAt":"2`, goodOrigin).header(t, "Idempotency-Replayed", "")
+	for _, a := range []answer{made, s.do("POST", formsPath, keyed, allTypes).repeats(t, made)} {
+		a.header(t, "ETag", `"1"`).header(t, "Location", base+f.own())
+	}
+	s.wantsRows(1, "resource.forms", "")
 	s.get(formsPath, h).has(t, strings.TrimSpace(made.Body))
 	s.wantsForm(f, h, "Volunteer with us", 1, true)
-	a := s.patch(f, h, `{"title":"Lend a hand","allowedOrigins":["`+otherOrigin+`"]}`)
+	const change = `{"title":"Lend a hand","allowedOrigins":["` + otherOrigin + `"]}`
+	a := s.patch(f, keyed, change).header(t, "Idempotency-Replayed", "")
 	a.wants(t, 200, `"allowedOrigins":["`+otherOrigin+`"]`).header(t, "ETag", `"2"`)
 	s.get(f.own(), h).is(t, a.Body)
 	s.wantsForm(f, h, "Lend a hand", 2, true)
@@ -94,6 +104,8 @@ func TestForms_ReadAndChange(t *testing.T) {
 	}
 	merge := h.with("Content-Type", "application/merge-patch+json")
 	s.patch(f, merge, `{"allowedOrigins":[]}`).wants(t, 200).header(t, "ETag", `"3"`)
+	s.patch(f, keyed, change).repeats(t, a).header(t, "ETag", `"2"`)
+	s.get(f.own(), h).has(t, `"allowedOrigins":[]`).header(t, "ETag", `"3"`)
 }
 
 // A closed form is hidden from the public at once, its submissions remain, and it can be reopened. A page that was
@@ -147,6 +159,13 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 	} {
 		s.patch(f, h, body).names(t, wrong)
 	}
+	const change = `{"title":"Lost"}`
+	for _, body := range []string{"", "[]", `{"title":"x","title":"Lost"}`, change + "x"} {
+		s.patch(f, h, body).expect(t, 400, "VALIDATION_ERROR", "").namesOnly(t)
+	}
+	s.patch(f, h.with("Content-Type", "text/plain"), change).namesOnly(t)
+	s.patch(f, h.with("If-Match", "1"), change).namesOnly(t) // no entity tag
+	s.patch(f, h.with("If-Match", `W/"9"`), change).expect(t, 412, "PRECONDITION_FAILED", "")
 	_, other := s.workspace()
 	for _, a := range []answer{
 		s.patch(f, other, `{"title":"Theirs"}`), s.patch(f, other, `{}`),
