@@ -161,6 +161,7 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 	s.wantsRows(1, "resource.forms", "created_by is null")
 	good := entry(uuid.NewString(), "Two", "a")
 	coloured := strings.Replace(good, "title", "colour: x, title", 1)
+	elsewhere := entryIn(unknown, uuid.NewString(), "Three", "a")
 	for file, words := range map[string]string{
 		"":                                 "no forms",
 		"form: []\n":                       "not valid",
@@ -168,9 +169,9 @@ func TestApply_InvalidFileChangesNothing(t *testing.T) {
 		"forms:\n" + coloured:              "colour",
 		"forms:\n" + good + good:           "earlier entry",
 		"forms:\n" + entry(id, "One", "b"): "choose a new id",
-		"forms:\n" + good + entry(id, "One", "b"):              "choose a new id",
-		"forms:\n" + entry(uuid.NewString(), "''", "a"):        "title: ",
-		"forms:\n" + good + entryIn(unknown, id, "Three", "a"): `forms[1] ("Three"): there is no workspace ` + unknown,
+		"forms:\n" + good + entry(id, "One", "b"):       "choose a new id",
+		"forms:\n" + entry(uuid.NewString(), "''", "a"): "title: ",
+		"forms:\n" + good + elsewhere:                   `forms[1] ("Three"): there is no workspace ` + unknown,
 	} {
 		for _, dry := range []bool{true, false} {
 			out, err := apply(t, s, ApplyCommand{DryRun: dry}, file)

@@ -196,7 +196,7 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	// The worker is blocked in its work: it has taken the submission and waits to add the supporter.
 	release := s.holdSupporters()
 	var w *wire
-	s.work(s.build(silently, through(t, &w)))
+	s.work(s.build(waitsFor(testkit.StoreWait/2), through(t, &w))) // a job that is held must not fail before the cut
 	all := make([]sentSubmission, 3)
 	for i := range all {
 		all[i] = s.sends(f, map[string]any{"idea": "x"})

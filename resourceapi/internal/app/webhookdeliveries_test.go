@@ -263,13 +263,13 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 	s := ownService(t)
 	s.run()
 	_, h := s.developer()
-	made := s.addWebhook(h, address, "programme.created")
-	s.create(h, `{"name":"One"}`)
-	for i, url := range []string{r.URL, strings.Replace(r.URL, "127.0.0.1", "localhost", 1)} {
-		s.Exec("update account.webhooks set url = $1, next_try_at = now() where {mine}", url)
+	for _, url := range []string{r.URL, strings.Replace(r.URL, "127.0.0.1", "localhost", 1)} {
+		made := s.addWebhook(h, address, "programme.created")
+		s.Exec("update account.webhooks set url = $1 where id = $2", url, made.ID) // before its first event
+		s.create(h, `{"name":"One"}`)
 		within(t, "the refusal of "+url, func() bool {
 			a := s.get(made.path()+"/deliveries", h)
-			return strings.Count(a.Body, "The host has no public address.") > i
+			return strings.Contains(a.Body, "The host has no public address.")
 		})
 	}
 	if got := len(r.all()); got != 0 {

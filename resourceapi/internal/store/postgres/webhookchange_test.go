@@ -71,8 +71,7 @@ func TestW3_ChangeAppliesToSelectedEvent(t *testing.T) {
 		"personal data is asked for":           {set("personal_data_for = user_id"), false, false, true, true},
 		"personal data is no longer asked for": {set("personal_data_for = null"), true, false, true, false},
 		"personal data was asked for by another user": {
-			set("personal_data_for = (select id from account.users where id <> user_id limit 1)"),
-			true, false, true, false,
+			set("personal_data_for = '" + w.User().String() + "'"), true, false, true, false,
 		},
 		"the user loses the permission before a resend": {
 			holding(perm.AccountAPIAccess), true, true, false, false,
