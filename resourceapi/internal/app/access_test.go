@@ -71,6 +71,12 @@ func TestAPI_RequiresOneValidBearerToken(t *testing.T) {
 	h := header{"X-Tenant-Id": workspaceID.String(), "Content-Type": "application/x-www-form-urlencoded"}
 	s.get(listPath+"?access_token="+pat, h).expect(t, 401, "UNAUTHENTICATED", "none")
 	s.do("POST", listPath, h, "access_token="+pat).expect(t, 401, "UNAUTHENTICATED", "none")
+	for name, value := range map[string]string{
+		"Proxy-Authorization": "Bearer " + pat,
+		"Cookie":              "access_token=" + pat + "; Authorization=Bearer " + pat,
+	} {
+		s.get(listPath, h.with(name, value)).expect(t, 401, "UNAUTHENTICATED", "none")
+	}
 }
 
 func (s *service) unknownPAT() string {

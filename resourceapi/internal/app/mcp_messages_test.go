@@ -53,8 +53,14 @@ func TestMessages_RefusesInvalidMessages(t *testing.T) {
 	refused(-32600, "[]", "null", "7", `"x"`, "{}", `[1]`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`,
 		`{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method\u0000":"ping"}`, `{"JSONRPC":"2.0","id":1,"method":"ping"}`,
 		`{"jsonrpc":"2.0","result":{}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`)
+	// A name in another case is that of another member, for the SDK as for what the gate admits.
+	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`).
+		wants(t, 200, `"result":{}`)
+	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"method":"tools/call",`+
+		`"params":{"name":"whoami","Name":"list_programmes"}}`).wants(t, 200, `"structuredContent":{"user":`)
 	for _, id := range []string{"[]", "true", "null", "9007199254740993", "1e300"} {
 		s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`).refusedByProtocol(t, 400)
 	}
@@ -79,7 +85,7 @@ func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 		-32602: {
 			`"tools/call"`, `"tools/call","params":null`, `"tools/call","params":[]`, `"tools/call","params":{}`,
 			`"tools/call","params":{"name":5}`, `"tools/call","params":{"name":""}`,
-			`"tools/call","params":{"name":"drop_table"}`, `"initialize"`,
+			`"tools/call","params":{"name":"drop_table"}`, `"tools/call","params":{"Name":"whoami"}`, `"initialize"`,
 			`"initialize","params":{"protocolVersion":5}`,
 			`"initialize","params":{"capabilities":5}`, `"initialize","params":{"_meta":5}`, `"ping","params":[]`,
 			`"tools/list","params":"x"`, `"tools/list","params":{"cursor":5}`,
