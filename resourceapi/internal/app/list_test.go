@@ -197,6 +197,9 @@ func checkFilters(t *testing.T, s *service) {
 			}
 		}
 	}
+	if got := s.all(h, "?q=place%20after"); !slices.Equal(got, []string{"Youth Café"}) { // Encode writes a +
+		t.Errorf("a space as %%20: %q", got)
+	}
 }
 
 // Step 5: parameters and cursors.

@@ -188,7 +188,7 @@ func (s *service) checkLocked(t *testing.T, workspaceID, id uuid.UUID, h header)
 	changes.unavailable(t)
 	s.get(path, h).wants(t, 200)
 	s.Exec("rollback")
-	s.get(path, h).lacks(t, "Lost")
+	s.get(path, h).wants(t, 200).lacks(t, "Lost")
 	s.do("PATCH", path, h, `{"name":"Kept"}`).wants(t, 200)
 }
 

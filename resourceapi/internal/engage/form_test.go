@@ -150,6 +150,7 @@ func TestCheck_AcceptsOnlySerializedOrigins(t *testing.T) {
 		"https://www.example.org:", "https://www.example.org/", "https://www.example.org?a",
 		"https://ada@www.example.org", "https://WWW.example.org", "HTTPS://www.example.org", "https://*.example.org",
 		"https://www.example.org;", "https://bücher.example", "https://-a.example", "https://", "https://a b.example",
+		"https://a.example,https://b.example", "'unsafe-inline'", "javascript:", "data:", "https://a.example\r\nX: y",
 	}
 	for _, origin := range append(accepted, refused...) {
 		form := validForm()

@@ -130,6 +130,7 @@ func TestReadImport_NumbersRowsAsSpreadsheet(t *testing.T) {
 		"a cell of lines":   {"name,status,summary\nA,draft,\"one\ntwo\n\nthree\"\nB,gone,\n", []int{3}},
 		"both":              {"\ufeffname,status,summary\r\n\r\nA,gone,\"one\r\ntwo\"\r\n\r\nB,gone,\r\n", []int{3, 5}},
 		"quotes":            {"name\n\nA\n\n\"B\n", []int{5}},
+		"a stray quote":     {"name\n\nA\nB\"ad\nC\n", []int{4}},
 		"number of values":  {"name,status\n\nA\nB,draft,x\n", []int{3, 4}},
 		"header not on top": {"\n\nname,status\nA,gone\n", []int{4}},
 	} {
@@ -146,7 +147,8 @@ func TestReadImport_NumbersRowsAsSpreadsheet(t *testing.T) {
 	if rows, _, wrong := ReadImport("name\n" + most); len(rows) != MaxImportRows || wrong != nil {
 		t.Errorf("%d rows, %v", len(rows), wrong)
 	}
-	if rows, _, wrong := ReadImport("name\n" + most + "x\n"); rows != nil || len(wrong) != 1 {
+	rows, _, wrong := ReadImport("name\n" + most + "x\n")
+	if rows != nil || len(wrong) != 1 || wrong[0].Row != 1+2*MaxImportRows+1 {
 		t.Errorf("%d rows, %v", len(rows), wrong)
 	}
 }
