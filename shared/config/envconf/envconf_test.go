@@ -341,12 +341,16 @@ func TestPrint_OmitsSettingsWithMistakes(t *testing.T) {
 func TestPrintSettings(t *testing.T) {
 	var out strings.Builder
 	must(t, PrintSettings(&out, Describe(config{}), false))
-	for _, want := range []string{
+	rest := out.String()
+	for _, want := range []string{ // in the order of the struct
 		"ALMONER_LISTEN (default: 127.0.0.1:8081)\n    Where to listen.\n", "ALMONER_KEY (required, secret)\n",
-		"ALMONER_LIMIT (default: 5)\n    A number.\n", "ALMONER_ON (optional)\n",
+		"ALMONER_LIMIT (default: 5)\n    A number.\n", "ALMONER_WAIT (default: 2s)\n", "ALMONER_ON (optional)\n",
+		"ALMONER_ADDRESS (optional)\n",
 	} {
-		if !strings.Contains(out.String(), want) || strings.Count(out.String(), "ALMONER_") != 6 {
-			t.Errorf("%q lacks %q, or has other settings", out.String(), want)
+		_, after, found := strings.Cut(rest, want)
+		if !found || strings.Count(out.String(), "ALMONER_") != 6 {
+			t.Errorf("%q lacks %q in its place, or has other settings", out.String(), want)
 		}
+		rest = after
 	}
 }
