@@ -99,7 +99,10 @@ func TestGateway_RemovesCallerClaims(t *testing.T) {
 		"X-Forwarded-Prefix", "X-Real-Ip", "Forwarded"} {
 		request.Header.Set(name, "203.0.113.9")
 	}
-	got, _ := ask(t, request)
+	// A proxy that removes the headers of the connection last would remove its own ones.
+	request.Header.Set("Connection", "X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto, X-Request-Id")
+	got, response := ask(t, request)
+	oneID(t, got, response)
 	if got.Caller != "127.0.0.1" || got.From != SourceAddress {
 		t.Errorf("caller %s by way of %s", got.Caller, got.From)
 	}
@@ -110,6 +113,9 @@ func TestGateway_RemovesCallerClaims(t *testing.T) {
 	}
 	if want := address(base); got.Host != want || got.Header.Get("X-Forwarded-Host") != want {
 		t.Errorf("host %s, X-Forwarded-Host %s, want %s", got.Host, got.Header.Get("X-Forwarded-Host"), want)
+	}
+	if got.Header.Get("X-Forwarded-For") != "127.0.0.1" || got.Header.Get("X-Forwarded-Proto") != "http" {
+		t.Errorf("the gateway's own headers are lost: %v", got.Header)
 	}
 }
 
