@@ -195,15 +195,15 @@ func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 	}
 }
 
-// pastEventMonths replaces events_earlier by the partitions of this month and the 3 before it, with an event for each
-// day.
+// pastEventMonths replaces events_earlier by the partitions of this month and the 4 before it, with an event for each of
+// the last 80 days. The first month has no event; on every day of a year, a later one that ended 30 days ago has some.
 func (l *storeTest) pastEventMonths() {
 	l.Helper()
 	l.fixture.Exec(`drop table account.events_earlier`)
 	l.fixture.Exec(`do $$ declare month timestamptz; begin
 		for month in
 			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
-			from generate_series(-1, 3) n loop
+			from generate_series(-1, 4) n loop
 			continue when exists (select from account.months_of('account.events') p where p.starts <= month);
 			execute format('create table account.%I (like account.events_later including defaults including indexes)',
 				'events_past_' || to_char(month, 'YYYY_MM'));

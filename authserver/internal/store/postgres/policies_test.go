@@ -132,13 +132,20 @@ func TestP3_LooserPolicyWidensNoGrant(t *testing.T) {
 func TestSetConnectorPolicy_RevokesGrantsOfDisallowedPlatform(t *testing.T) {
 	l := newStoreTest(t)
 	app := l.fixture.Connector("https://api.example.org/v1", both...)
-	held := l.consented(app, 0)
+	held, approved := l.consented(app, 0), l.grant
+	approved.ID, approved.ClientID = uuid.New(), app.ID
+	wants(l, grant.Pending)(l.approve(t.Context(), approved))
 	change := l.limit(policyOf(30, []workspace.Platform{workspace.ChatGPT, workspace.Other}, perm.ForConnectors()...))
-	if change.Effect != (consent.PolicyEffect{End: 1}) || l.stored(held).Reason != grant.ByPolicy {
-		t.Errorf("%+v", change.Effect)
+	if change.Effect != (consent.PolicyEffect{End: 1}) || len(change.EndedGrants) != 2 {
+		t.Errorf("%+v, %d ended", change.Effect, len(change.EndedGrants))
 	}
-	refused := l.grant
-	refused.ID, refused.ClientID = uuid.New(), app.ID
+	for name, g := range map[string]grant.Grant{"active": held, "only approved": approved} {
+		if now := l.stored(g); now.State != grant.Revoked || now.Reason != grant.ByPolicy {
+			t.Errorf("%s: %s %s", name, now.State, now.Reason)
+		}
+	}
+	refused := approved
+	refused.ID = uuid.New()
 	wantErr(t, "consent for a disallowed platform", grant.ErrPolicy, errOf(l.approve(t.Context(), refused)))
 	l.limit(policyOf(30, nil, perm.ForConnectors()...))
 	wantErr(t, "consent with no allowed platform", grant.ErrPolicy, errOf(l.approve(t.Context(), refused)))
