@@ -86,6 +86,8 @@ func TestParseAuthorization_ConfidentialClientRequestsAllRequired(t *testing.T) 
 			t.Errorf("%v: resource %s", changes, request.Resource)
 		}
 	}
+	two, _ := b.fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
+	b.granted("a part of it", b.query(two, "scope", read), both)
 }
 
 func TestParseAuthorization_RedirectsErrors(t *testing.T) {
@@ -175,7 +177,7 @@ func TestIdentify_ErrorIsPage(t *testing.T) {
 func TestIdentify_OutageIsUnavailable(t *testing.T) {
 	t.Parallel()
 	b := testEnvOver(t, fixture.New(t))
-	b.fixture.Exec(`alter table account.oauth_clients rename to hidden`)
+	defer b.fixture.Database.Cut(t)()
 	if _, err := b.ask(b.query(b.app)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v, want store.ErrUnavailable", err)
 	}

@@ -58,6 +58,8 @@ func TestToken_ClientSecretInEachWay(t *testing.T) {
 	}
 	r := b.exchangeOf(service, "alm_ac_x")
 	b.refused("a service with another's secret", r, "invalid_client")
+	r.ClientSecret = ""
+	b.refused("a service without a secret", r, "invalid_client")
 	r.ClientSecret = serviceSecret
 	b.refused("a service", r, "unauthorized_client")
 	connector := b.exchangeOf(b.app, "alm_ac_x")

@@ -49,7 +49,7 @@ func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
 	}{
 		{"llm_integration_off", "LLM integration", "invalid_grant", func(b *testEnv) { b.fixture.SetLLM(false) }},
 		{"permissions_lost", "permissions", "invalid_grant",
-			sql(`update account.memberships set permissions = '{}' where user_id = $1`, user)},
+			sql(`update account.memberships set permissions = '{engage:read:forms}' where user_id = $1`, user)},
 		{"membership_ended", "no longer a member", "invalid_grant",
 			sql(`delete from account.memberships where user_id = $1`, user)},
 		{"user_disabled", "disabled", "invalid_grant",
@@ -84,9 +84,15 @@ func TestRefusal_HasReasonOfEndedGrant(t *testing.T) {
 	replayed := b.refused("replay", refreshOf(b.app, held.Refresh), "invalid_grant")
 	b.recorded(1, "refresh_token_replayed", held.Grant, b.app.ID, replayed)
 	held = b.connect(b.app)
-	must(t, b.Grants.Revoke(t.Context(), held.Grant, grant.ByUser, "user"))
-	ended := b.refused("ended", refreshOf(b.app, held.Refresh), "invalid_grant", "The user disconnected")
-	b.recorded(1, "disconnected_by_user", held.Grant, b.app.ID, ended)
+	pending, code := b.consent(b.app)
+	for g, r := range map[*grant.Grant]TokenRequest{
+		&held.Grant: refreshOf(b.app, held.Refresh),
+		&pending:    b.exchangeOf(b.app, code),
+	} {
+		must(t, b.Grants.Revoke(t.Context(), *g, grant.ByUser, "user"))
+		ended := b.refused("ended", r, "invalid_grant", "The user disconnected this application on ")
+		b.recorded(1, "disconnected_by_user", *g, b.app.ID, ended)
+	}
 }
 
 func TestRefusal_ThatReadNothingIsRecorded(t *testing.T) {

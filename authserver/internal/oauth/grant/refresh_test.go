@@ -138,6 +138,7 @@ func TestG6_OnlyHashesAreStored(t *testing.T) {
 func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
 	t.Parallel()
 	b := newTestEnv(t)
+	sibling, others := b.active()
 	for range 10 {
 		g, refresh := b.active()
 		race(t, 16, func() error { _, err := b.rotate(refresh); return err })
@@ -145,5 +146,7 @@ func TestG2_RaceHasOneWinnerAndRevokesGrant(t *testing.T) {
 		g, code := b.consent()
 		race(t, 16, func() error { _, err := b.redeem(code, b.terms()); return err })
 		b.wantRevoked(g.ID, grant.CodeReused)
+		others = b.mustRotate(others) // another connection of the same client and user
 	}
+	b.wantActive(sibling.ID)
 }

@@ -250,6 +250,9 @@ func TestG8_LostReplyIsAskedForAgain(t *testing.T) {
 	for range 2 {
 		lost.next.Store(true)
 		issued.Refresh = b.mustRotate(issued.Refresh)
+		if lost.next.Load() {
+			t.Fatal("no response was dropped")
+		}
 	}
 	b.wantActive(g.ID)
 	if !strings.Contains(b.log.String(), "Redis script retried") {
