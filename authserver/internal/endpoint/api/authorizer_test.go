@@ -59,6 +59,8 @@ func TestAuthorizer_MissingBearerIs401(t *testing.T) {
 		"empty":           {"Authorization", ""},
 		"Basic":           {"Authorization", "Basic YTpi"},
 		"the token alone": {"Authorization", b.token.Reveal()},
+		"a cookie":        {"Cookie", "Authorization=Bearer " + b.token.Reveal()},
+		"for a proxy":     {"Proxy-Authorization", "Bearer " + b.token.Reveal()},
 	} {
 		answer := b.ask(b.Fixture.WorkspaceID.String(), headers...)
 		b.Wants(what, answer, 401, "Unauthorized")
@@ -66,6 +68,8 @@ func TestAuthorizer_MissingBearerIs401(t *testing.T) {
 		b.Contains(what, answer.Header.Get("WWW-Authenticate"), "Bearer ", metadata)
 	}
 	b.Wants("an unknown workspace without bearer", b.ask(uuid.NewString()), 401, "Unauthorized")
+	inQuery := "/v1/account/tenants/" + b.Fixture.WorkspaceID.String() + clients + "?access_token=" + b.token.Reveal()
+	b.Wants("in the query", b.Send("GET", inQuery, ""), 401, "Unauthorized")
 }
 
 func TestAuthorizer_InvalidBearerIs403(t *testing.T) {

@@ -96,6 +96,7 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 		"response type": {request(confidential(app), "response_type", "token"), "unsupported_response_type", false},
 		"no resource":   {request(good, "resource", ""), "invalid_target", false},
 		"nothing left":  {request(good, "scope", "engage:read:forms"), "invalid_scope", false},
+		"its own iss":   {request(good, "iss", "https://a.example", "resource", ""), "invalid_target", false},
 	} {
 		page := browser.Get(c.path).As(name)
 		query, wantState := callback(t, page), state
@@ -103,7 +104,7 @@ func TestPage_FaultsAreRedirectedWithStateAndIssuer(t *testing.T) {
 			wantState = ""
 		}
 		if !strings.HasPrefix(page.Location(), fixture.Callback+"?") || query.Get("error") != c.code ||
-			query.Get("state") != wantState || query.Get("iss") != browsertest.Issuer ||
+			query.Get("state") != wantState || !slices.Equal(query["iss"], []string{browsertest.Issuer}) ||
 			query.Get("error_description") == "" || query.Has("code") {
 			t.Errorf("%s: %q", name, page.Location())
 		}

@@ -57,6 +57,12 @@ func TestSameRequest_HasOneApproval(t *testing.T) {
 	answered(approve(otherTab), "approved in another tab")
 	answered(deny(otherTab), "denied in another tab")
 	site.Rows(1, "grants", `state = 'active'`)
+	page = browser.Get(request(confidential(app), "state", "another"))
+	code := callback(t, approve(page)).Get("code")
+	site.Equal("the same page again", callback(t, deny(page)).Get("error"), "access_denied")
+	if _, err := redeem(site, app, code, ""); !errors.As(err, new(*grant.Refusal)) {
+		t.Errorf("the code of a request that was denied later: %v", err)
+	}
 }
 
 // Approve is pressed without touching the choice, or one of the presets or Deny is chosen.

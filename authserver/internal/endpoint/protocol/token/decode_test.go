@@ -43,6 +43,9 @@ func TestDecode_RefusesBadBodies(t *testing.T) {
 		{"", "client_id=a"}, {"text/plain", "client_id=a"}, {"multipart/form-data; boundary=x", "--x--"},
 		{"text/json", `{"client_id":"a"}`}, {"application/jsonp", `{"client_id":"a"}`},
 		{asJSON + ", text/plain", `{"client_id":"a"}`}, {asForm + "-not", "client_id=a"},
+		{";", `{"client_id":"a"}`}, {"/", `{"client_id":"a"}`}, {"application/", `{"client_id":"a"}`},
+		{asJSON + ";;;=", `{"client_id":"a"}`}, {asJSON, `{"a":` + strings.Repeat("[", 20_000)},
+		{asJSON, `{"client_id":"a","x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}"},
 		{asJSON, ""}, {asJSON, "[]"}, {asJSON, `"a"`}, {asJSON, "null"}, {asJSON, "client_id=a"},
 		{asJSON, `{"client_id":"a"`}, {asJSON, `{"client_id":"a"}{}`}, {asJSON, `{"client_id":"a"} x`},
 		{asJSON, `{"client_id":"a","client_id":"a"}`}, {asJSON, `{"x":1,"x":2}`},
@@ -52,7 +55,7 @@ func TestDecode_RefusesBadBodies(t *testing.T) {
 		{asForm, "client_id=a&client_id=a"}, {asForm, "client_id=%zz"}, {asForm, "a=1;b=2"}, {asForm, "client_id=%ff"},
 	} {
 		if p, err := decodeBody(c.contentType, c.body); err == nil {
-			t.Errorf("%s %q: accepted as %v", c.contentType, c.body, p.Values)
+			t.Errorf("%s %.200q: accepted as %v", c.contentType, c.body, p.Values)
 		}
 	}
 }
