@@ -309,12 +309,15 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	var routed []string
 	err = s.Router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		path, err := route.GetPathTemplate()
-		if err != nil || slices.Contains(others, path) || isForPeople(path) {
+		if err != nil || slices.Contains(others, path) {
 			return err
 		}
 		recorder := httptest.NewRecorder()
 		target := strings.NewReplacer("{", "", "}", "").Replace(path)
 		s.Router.ServeHTTP(recorder, httptest.NewRequest("BREW", target, nil))
+		if strings.HasPrefix(recorder.Header().Get("Content-Type"), "text/html") && isForPeople(path) {
+			return nil // a page refuses another method with a page
+		}
 		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
 			if method == "HEAD" { // implied by GET
 				continue
