@@ -195,8 +195,8 @@ func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 	}
 }
 
-// pastEventMonths replaces events_earlier by the partitions of this month and the 4 before it, with an event for each of
-// the last 80 days. The first month has no event; on every day of a year, a later one that ended 30 days ago has some.
+// pastEventMonths replaces events_earlier by the partitions of this month and the 4 before it, with an event for each
+// of the last 80 days. The first month has none; on every day of a year, a later one that is due has some.
 func (l *storeTest) pastEventMonths() {
 	l.Helper()
 	l.fixture.Exec(`drop table account.events_earlier`)
