@@ -266,10 +266,10 @@ func TestG10_LostReplyIsUndoneForEveryProcess(t *testing.T) {
 	b := newTestEnv(t)
 	lost := &dropReplies{}
 	b.rdb.AddHook(lost)
-	b.grants.SetRedisTime(short) // it gets no response
 	other := b.anotherProcess()
 	g, code := b.consent()
 	lost.on.Store(true)
+	b.grants.SetRedisTime(short) // it gets no response
 	for range 3 {
 		_, err := b.redeem(code, b.terms())
 		unavailable(t, "exchange", err)

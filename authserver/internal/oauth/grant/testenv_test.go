@@ -335,6 +335,9 @@ func unavailable(t *testing.T, what string, err error) {
 // short is how long a Service waits for what the test keeps from it.
 const short = 50 * time.Millisecond
 
+// sentWithin is how long a Service waits for a response that the test drops. The call must be sent within this time.
+const sentWithin = time.Second
+
 // failUpdates makes every update of a grant in Postgres fail until allowUpdates.
 func (b *testEnv) failUpdates() {
 	b.Helper()

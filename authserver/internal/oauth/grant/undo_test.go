@@ -104,7 +104,7 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	g, refresh := b.active()
 	grants.stalled.Store(true)
 	lost.on.Store(true)
-	b.grants.SetRedisTime(short)
+	b.grants.SetRedisTime(sentWithin)
 	b.grants.SetUndoWait(short)
 	_, err := b.rotate(refresh)
 	unavailable(t, "refresh", err)

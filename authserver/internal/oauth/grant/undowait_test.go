@@ -35,7 +35,7 @@ func TestService_WaitsForUndo(t *testing.T) {
 	b.grants = b.service(grants)
 	g, refresh := b.active()
 	lost.on.Store(true)
-	b.grants.SetRedisTime(short)
+	b.grants.SetRedisTime(sentWithin)
 	first := make(chan error, 1)
 	go func() {
 		_, err := b.rotate(refresh)
