@@ -13,6 +13,7 @@
 //   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //   - citus: a coordinator and two workers of Citus, compared with one Postgres.
 //   - landed: the previous release, compared with the current code.
+//   - events: imports until their events can be read, reads of many events, and deliveries to webhooks.
 //
 // The stack is the one that `make run` starts, with durable stores. One generator sends all kinds of requests in turn,
 // in rounds, in a closed loop, so that other load on the machine affects all kinds alike: compare only figures of one
