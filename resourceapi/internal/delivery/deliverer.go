@@ -36,8 +36,8 @@ import (
 )
 
 const (
-	// turn is how long one call of Deliver starts new deliveries. Endpoints of other workspaces may wait meanwhile.
-	turn = 5 * time.Second
+	// Turn is how long one call of Deliver starts new deliveries.
+	Turn = 5 * time.Second
 	// DisableAfter is how long an endpoint may accept no event (W5).
 	DisableAfter = 72 * time.Hour
 	// Lateness is a limit: an event written up to Lateness before an endpoint was added may be sent to it, because the
@@ -46,6 +46,12 @@ const (
 
 	firstWait   = 5 * time.Second
 	longestWait = 6 * time.Hour
+
+	// A connection to a receiver is used again for keepAlive: a TLS handshake costs more than all else of a delivery.
+	// Its address was public when it was dialled (W4).
+	keepAlive      = 20 * time.Second
+	maxIdle        = 256
+	maxIdlePerHost = 32
 )
 
 // An Event says that a record changed. It contains no values.
@@ -90,6 +96,7 @@ type Target struct {
 	Position    int64          // sequence of the last event that was accepted or skipped
 	Failures    int            // failed attempts since the last success
 	Ready       bool           // the wait after the last failure is over
+	Requested   bool           // a delivery that a user requested is pending
 	Permissions perm.Set       // of the user in the workspace; none if the user is no member
 }
 
@@ -97,14 +104,15 @@ type Target struct {
 type Events interface {
 	// Event returns an event of the workspace, or nil if it is no longer stored.
 	Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (*Event, error)
-	// Next returns the first event of the types after the position of t. If it finds none, e has only a Sequence, up
-	// to which there is no such event. If it equals the position, there are no more events.
-	Next(ctx context.Context, t Target, types []string) (e Event, found bool, err error)
+	// Next returns the next events of the types after the position of t. more is whether others follow. If not, there
+	// is no other event of the types up to the sequence end.
+	Next(ctx context.Context, t Target, types []string) (some []Event, end int64, more bool, err error)
 	// PersonalData returns the current personal data of an event of the workspace. It does not check permissions.
 	PersonalData(ctx context.Context, workspaceID uuid.UUID, e Event) (PersonalData, error)
 }
 
-// Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed.
+// Store keeps the state of deliveries. Each change of a Target has no effect if its position has changed. Statements
+// about several endpoints share a transaction.
 type Store interface {
 	// Target returns webhook.ErrNotFound for an endpoint that was deleted.
 	Target(ctx context.Context, workspaceID, id uuid.UUID) (Target, error)
@@ -112,8 +120,8 @@ type Store interface {
 	Requested(ctx context.Context, workspaceID, id uuid.UUID) (*webhook.Delivery, error)
 	// Finish records the result of a requested delivery.
 	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
-	// Accept moves the position to the event.
-	Accept(ctx context.Context, t Target, e Event, a Attempt) error
+	// Accept moves the position to the event, and returns the Target for the next one.
+	Accept(ctx context.Context, t Target, e Event, a Attempt) (Target, error)
 	// Skip moves the position to a sequence without a delivery.
 	Skip(ctx context.Context, t Target, sequence int64) error
 	// Retry makes the endpoint wait before the event is sent again.
@@ -121,6 +129,18 @@ type Store interface {
 	// Disable disables the endpoint and records the attempt that caused it, if not nil. If mail is true, its user gets
 	// a mail.
 	Disable(ctx context.Context, t Target, reason webhook.Reason, e Event, a *Attempt, mail bool) error
+}
+
+// A Followed is a workspace with an enabled endpoint. It is Unread if it may have events without a sequence.
+type Followed struct {
+	WorkspaceID uuid.UUID
+	Unread      bool
+}
+
+// A Claim is an endpoint that one worker may send to. It is Failing if its last attempt failed.
+type Claim struct {
+	ID, WorkspaceID uuid.UUID
+	Failing         bool
 }
 
 // Deps are the dependencies of a Deliverer.
@@ -141,18 +161,21 @@ type Deliverer struct {
 
 // New returns a Deliverer.
 func New(d Deps) *Deliverer {
+	transport := d.Network.Transport()
+	transport.DisableKeepAlives, transport.IdleConnTimeout = false, keepAlive
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = maxIdle, maxIdlePerHost
 	return &Deliverer{d, &http.Client{
 		Timeout:       Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     d.Network.Transport(),
+		Transport:     transport,
 	}}
 }
 
 // Deliver sends to one endpoint until nothing is pending, a delivery fails, or 5 seconds have passed. It returns an
 // error of the store or of ctx. A failed delivery is not an error.
 func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) error {
-	for end := d.Now().Add(turn); d.Now().Before(end) && ctx.Err() == nil; {
-		more, err := d.deliverNext(ctx, workspaceID, id)
+	for end := d.Now().Add(Turn); d.Now().Before(end) && ctx.Err() == nil; {
+		more, err := d.deliverSome(ctx, workspaceID, id, end)
 		if errors.Is(err, webhook.ErrNotFound) {
 			return nil // deleted meanwhile
 		}
@@ -163,44 +186,44 @@ func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) erro
 	return nil
 }
 
-// deliverNext makes one delivery. It reports whether more may be pending. It reads the endpoint again after it has
-// selected an event, so that the current settings and permissions decide whether the event is sent (W3).
-func (d *Deliverer) deliverNext(ctx context.Context, workspaceID, id uuid.UUID) (more bool, err error) {
-	requested, err := d.Store.Requested(ctx, workspaceID, id)
-	if err != nil {
-		return false, err
-	}
-	if requested != nil {
-		return true, d.deliverRequested(ctx, workspaceID, id, *requested)
-	}
+// deliverSome makes a requested delivery, or delivers some events. It reports whether more may be pending. It reads the
+// endpoint again after it has selected an event, so that the current settings and permissions decide whether the event
+// is sent (W3).
+func (d *Deliverer) deliverSome(ctx context.Context, workspaceID, id uuid.UUID, end time.Time) (more bool, err error) {
 	t, err := d.Store.Target(ctx, workspaceID, id)
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, err
-	}
-	if !t.Enabled || !t.Ready {
+	case t.Requested:
+		return true, d.deliverRequested(ctx, workspaceID, id)
+	case !t.Enabled || !t.Ready:
 		return false, nil
-	}
-	if !t.Permissions.Has(perm.AccountAPIAccess) {
+	case !t.Permissions.Has(perm.AccountAPIAccess):
 		return false, d.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
 	}
-	e, found, err := d.Events.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
-	if err != nil {
-		return false, err
-	}
-	if !found {
-		if e.Sequence <= t.Position {
-			return false, nil
+	some, last, more, err := d.Events.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
+	if err == nil && len(some) > 0 {
+		position := t.Position
+		if t, err = d.Store.Target(ctx, workspaceID, id); err == nil && t.Position != position {
+			return true, nil // another process has sent the events
 		}
-		return true, d.Store.Skip(ctx, t, e.Sequence)
 	}
-	current, err := d.Store.Target(ctx, workspaceID, id)
-	if err != nil {
-		return false, err
+	for _, e := range some {
+		if err != nil || !t.accepts(e) || t.Requested || d.Now().After(end) {
+			return true, err // the endpoint has changed since the event was selected, or others wait
+		}
+		var accepted bool
+		if t, accepted, err = d.deliverEvent(ctx, t, e); !accepted || err != nil {
+			return false, err
+		}
+		if t.Position != e.Sequence {
+			return true, nil
+		}
 	}
-	if !current.accepts(e) || current.Position != t.Position {
-		return true, nil // the endpoint has changed since the event was selected
+	if err != nil || more || last <= t.Position {
+		return more, err
 	}
-	return d.deliverEvent(ctx, current, e)
+	return false, d.Store.Skip(ctx, t, last)
 }
 
 // accepts reports whether the event may be sent to the endpoint now, and its user may read it.
@@ -209,41 +232,45 @@ func (t Target) accepts(e Event) bool {
 		slices.Contains(webhook.Readable(t.Types, t.Permissions), e.Type)
 }
 
-// deliverEvent sends the next event of an endpoint.
-func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e Event) (more bool, err error) {
+// deliverEvent sends the next event of an endpoint. It returns the endpoint for the one after it, if it was accepted.
+func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e Event) (next Target, accepted bool, err error) {
 	m, err := d.eventMessage(ctx, t, e)
 	if err != nil {
-		return false, err
+		return t, false, err
 	}
 	a, err := d.send(ctx, t, m)
 	switch {
 	case err != nil:
-		return false, err
 	case a.Outcome == Accepted:
-		return true, d.Store.Accept(ctx, t, e, a)
+		next, err = d.Store.Accept(ctx, t, e, a)
+		return next, true, err
 	case a.Status == http.StatusGone:
-		return false, d.Store.Disable(ctx, t, webhook.Gone, e, &a, true)
+		err = d.Store.Disable(ctx, t, webhook.Gone, e, &a, true)
 	case t.FailingSince != nil && d.Now().Sub(*t.FailingSince) >= DisableAfter:
-		return false, d.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
+		err = d.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
+	default:
+		err = d.Store.Retry(ctx, t, e, a, max(waitAfter(t.Failures), a.RetryAfter))
 	}
-	return false, d.Store.Retry(ctx, t, e, a, max(waitAfter(t.Failures), a.RetryAfter))
+	return t, false, err
 }
 
 // deliverRequested makes one attempt to send a test event or to resend an event. A 410 does not disable the endpoint.
-func (d *Deliverer) deliverRequested(
-	ctx context.Context, workspaceID, id uuid.UUID, requested webhook.Delivery,
-) (err error) {
+func (d *Deliverer) deliverRequested(ctx context.Context, workspaceID, id uuid.UUID) error {
+	requested, err := d.Store.Requested(ctx, workspaceID, id)
+	if err != nil || requested == nil {
+		return err
+	}
 	var e *Event
 	if requested.Sequence != nil {
 		if e, err = d.Events.Event(ctx, workspaceID, *requested.Sequence); err != nil {
 			return err
 		}
 	}
-	t, err := d.Store.Target(ctx, workspaceID, id) // after the event, as in deliverNext
+	t, err := d.Store.Target(ctx, workspaceID, id) // after the event, as in deliverSome
 	if err != nil {
 		return err
 	}
-	m, problem, err := d.requestedMessage(ctx, t, requested, e)
+	m, problem, err := d.requestedMessage(ctx, t, *requested, e)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -96,7 +97,10 @@ func sign(secrets []credential.Secret, m message, at time.Time) (string, error) 
 	return strings.Join(signatures, " "), nil
 }
 
-// post posts the message with a signature by each secret. It does not read the body of the response.
+// maxBody is the length of a response that is read, in bytes. A connection with a longer one is closed.
+const maxBody = 4096
+
+// post posts the message with a signature by each secret. It does not look at the body of the response.
 func (d *Deliverer) post(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
 	began := d.Now()
 	signature, err := sign(secrets, m, began)
@@ -109,6 +113,7 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "Almoner")
+	request.Header["Idempotency-Key"] = nil // not sent: makes net/http repeat what a closed connection did not get
 	request.Header.Set(standardwebhooks.HeaderWebhookID, m.id)
 	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(began.Unix(), 10))
 	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
@@ -121,7 +126,10 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 		a.Problem, a.Outcome = problemOf(err)
 		return a, nil
 	}
-	_ = response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
+	if 0 < response.ContentLength && response.ContentLength <= maxBody { // the connection can be used again
+		_, _ = io.Copy(io.Discard, response.Body)
+	}
 	a.Status, a.RetryAfter = response.StatusCode, retryAfter(response.Header.Get("Retry-After"), d.Now())
 	if a.Status < 200 || a.Status >= 300 {
 		a.Outcome, a.Problem = Refused, fmt.Sprintf("The endpoint answered with status %d.", a.Status)

@@ -21,7 +21,6 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/almonerhq/almoner/shared/server"
-	"github.com/almonerhq/almoner/shared/server/inflight"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
@@ -117,9 +116,7 @@ type Deps struct {
 // New returns a worker that starts with Run.
 func New[Tx any](driver riverdriver.Driver[Tx], d Deps) *Worker[Tx] {
 	w := &Worker[Tx]{d, driver, river.NewWorkers()}
-	turns := inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxPerWorkspace, AtOnce: maxPerWorkspace})
 	river.AddWorker(w.workers, river.WorkFunc(w.process))
-	river.AddWorker(w.workers, &deliveries{webhooks: d.Webhooks, turns: turns})
 	return w
 }
 
@@ -130,7 +127,6 @@ func (w *Worker[Tx]) newClient() (*river.Client[Tx], error) {
 		Logger:  w.Log,
 		Queues: map[string]river.QueueConfig{
 			river.QueueDefault: {MaxWorkers: atOnce},
-			webhookQueue:       {MaxWorkers: webhookConcurrency},
 		},
 		FetchPollInterval:    pollEvery,
 		JobTimeout:           longest,
@@ -150,7 +146,7 @@ func (w *Worker[Tx]) Run(ctx context.Context) {
 			var group sync.WaitGroup
 			group.Go(func() { w.addMissingJobs(ctx, client) })
 			group.Go(func() { w.numberEvents(ctx) })
-			w.addDueWebhooks(ctx, client)
+			w.sendWebhooks(ctx)
 			group.Wait()
 			w.stop(ctx, client)
 			return
@@ -257,86 +253,6 @@ func insertEach[Tx any](
 	return err
 }
 
-const (
-	behindInterval = time.Second // between two queries for workspaces with events that have no sequence
-	maxBehind      = 1000        // workspaces of one query
-	// restPerStep is how long a process rests after a step, as a multiple of the time that the step took: a backlog
-	// leaves Postgres to others most of the time.
-	restPerStep = 3
-)
-
-// numberEvents assigns sequences to events until ctx ends: one step for each workspace that is behind, then the next.
-func (w *Worker[Tx]) numberEvents(ctx context.Context) {
-	failing := func(err error) { w.Log.ErrorContext(ctx, "events not numbered; retrying", "cause", err) }
-	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		for ctx.Err() == nil {
-			behind, err := w.Store.WorkspacesBehind(ctx, maxBehind)
-			if err == nil && len(behind) > 0 {
-				err = numberInTurn(ctx, w.Store, behind)
-			}
-			if err != nil || len(behind) == 0 {
-				return behindInterval, err
-			}
-		}
-		return 0, nil
-	})
-}
-
-// numberInTurn numbers events of the workspaces in turn, until none of them is behind or behindInterval is over: then
-// other workspaces may be behind as well.
-func numberInTurn(ctx context.Context, store Store, behind []uuid.UUID) error {
-	var failures []error
-	for end := time.Now().Add(behindInterval); len(behind) > 0 && ctx.Err() == nil && time.Now().Before(end); {
-		var left []uuid.UUID
-		for _, workspaceID := range behind {
-			began := time.Now()
-			more, err := store.NumberEvents(ctx, workspaceID)
-			if err != nil {
-				failures = append(failures, err)
-			} else if more {
-				left = append(left, workspaceID)
-			}
-			server.Pause(ctx, restPerStep*time.Since(began))
-		}
-		behind = left
-	}
-	return errors.Join(failures...)
-}
-
-const (
-	webhookQueue       = "webhooks"
-	webhookConcurrency = 64 // concurrent calls of one process; a call holds no connection to Postgres
-	// maxPerWorkspace is the maximum number of concurrent calls to endpoints of one workspace, so that slow endpoints
-	// do not delay other workspaces.
-	maxPerWorkspace     = 4
-	webhookPollInterval = time.Second // between two queries for endpoints with pending deliveries
-	maxWebhookJobs      = 1000        // added after one query
-	webhookAttempts     = 5           // of a job; after that, the next query adds another job
-	longestRetry        = time.Minute
-)
-
-// Webhooks sends events to webhook endpoints; package app implements it with a delivery.Deliverer.
-type Webhooks interface {
-	// DueWebhooks returns up to limit endpoints with pending deliveries, each with its workspace.
-	DueWebhooks(ctx context.Context, limit int) (map[uuid.UUID]uuid.UUID, error)
-	// Deliver sends pending deliveries to one endpoint, for a few seconds at most.
-	Deliver(ctx context.Context, workspaceID, endpoint uuid.UUID) error
-}
-
-// webhookJob is the stored arguments of a job. There is at most one unfinished job of an endpoint.
-type webhookJob struct {
-	Endpoint  uuid.UUID `json:"endpoint"`
-	Workspace uuid.UUID `json:"workspace"`
-}
-
-// Kind returns the type of the job in the database.
-func (webhookJob) Kind() string { return "webhook_deliveries" }
-
-// InsertOpts implements river.JobArgsWithInsertOpts.
-func (webhookJob) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: webhookQueue, MaxAttempts: webhookAttempts, UniqueOpts: unfinished}
-}
-
 // unfinished permits one unfinished job with the same arguments.
 var unfinished = river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
 	rivertype.JobStateAvailable,
@@ -345,41 +261,3 @@ var unfinished = river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
 	rivertype.JobStateRunning,
 	rivertype.JobStateScheduled,
 }}
-
-// addDueWebhooks adds a job for each endpoint with pending deliveries, until ctx ends. The state of deliveries is
-// stored with the endpoints, so a job that is lost is added again.
-func (w *Worker[Tx]) addDueWebhooks(ctx context.Context, client *river.Client[Tx]) {
-	failing := func(err error) { w.Log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
-	server.Pause(ctx, webhookPollInterval)
-	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		due, err := w.Webhooks.DueWebhooks(ctx, maxWebhookJobs)
-		if err == nil {
-			err = insertEach(ctx, client, due, func(endpoint, workspaceID uuid.UUID) river.JobArgs {
-				return webhookJob{endpoint, workspaceID}
-			})
-		}
-		return webhookPollInterval, err
-	})
-}
-
-// deliveries is called by River for each job of an endpoint.
-type deliveries struct {
-	river.WorkerDefaults[webhookJob]
-	webhooks Webhooks
-	turns    *inflight.Requests[uuid.UUID] // by workspace
-}
-
-// Work runs one job.
-func (d *deliveries) Work(ctx context.Context, j *river.Job[webhookJob]) error {
-	turn, err := d.turns.Enter(ctx, j.Args.Workspace)
-	if err != nil {
-		return river.JobSnooze(webhookPollInterval)
-	}
-	defer turn.Leave(false)
-	return d.webhooks.Deliver(ctx, j.Args.Workspace, j.Args.Endpoint)
-}
-
-// NextRetry returns when a job is run again after the store did not answer.
-func (d *deliveries) NextRetry(j *river.Job[webhookJob]) time.Time {
-	return time.Now().Add(min(time.Second<<j.Attempt, longestRetry))
-}

@@ -29,11 +29,11 @@ type changingStore struct {
 // Next implements delivery.Events.
 func (s changingStore) Next(
 	ctx context.Context, t delivery.Target, types []string,
-) (e delivery.Event, found bool, err error) {
-	if e, found, err = s.Webhooks.Next(ctx, t, types); found {
+) (some []delivery.Event, end int64, more bool, err error) {
+	if some, end, more, err = s.Webhooks.Next(ctx, t, types); len(some) > 0 {
 		s.change()
 	}
-	return e, found, err
+	return some, end, more, err
 }
 
 // Event implements delivery.Events.
@@ -148,6 +148,7 @@ func deliverTo(
 		})
 		must(t, deliverer.Deliver(t.Context(), workspaceID, id))
 	}
+	w.Exec("select account.number_events($1)", workspaceID)
 	if resent {
 		deliver(store.Webhooks)
 		w.Exec(`insert into account.webhook_deliveries (id, tenant_id, webhook_id, cause, type, sequence)

@@ -1,0 +1,133 @@
+-- A worker claims the endpoints that it sends to, until a time by which it has finished or its process has died. Each endpoint was a job of
+-- River before, whose uniqueness, fetching and completion cost several statements for each turn. The previous release still does it that
+-- way: webhooks_due leaves out what is claimed. While both run, one of the previous release may send what a claim sends too, with the same
+-- webhook-id.
+--
+-- What a worker looks for does not grow with the workspaces and events of a deployment: it looks at some workspaces with endpoints, then
+-- the next ones, and each event is numbered before its endpoints are claimed.
+
+-- +goose Up
+alter table account.webhooks add column claimed_until timestamptz not null default '-infinity';
+
+-- +goose StatementBegin
+-- followed_workspaces returns workspaces after one, in order, that have an enabled endpoint. unread is whether there may be events without
+-- a sequence that workspaces_behind does not have.
+create function account.followed_workspaces(after uuid, most integer) returns table (tenant uuid, unread boolean)
+language plpgsql stable security definer
+set search_path = account, pg_temp
+as $$
+declare
+  workspaces uuid[];
+  waiting uuid[];
+begin
+  workspaces := array(
+    select distinct w.tenant_id from webhooks w where w.enabled and w.tenant_id > after order by w.tenant_id limit most);
+  waiting := unread_workspaces(
+    array(select s.tenant_id from event_sequences s where s.tenant_id = any (workspaces) and not s.behind));
+  return query select f.id, f.id = any (waiting) from unnest(workspaces) f (id);
+end
+$$;
+
+-- claim_webhooks claims endpoints of the workspaces with something to send, and any with a delivery that a user requested, for a time:
+-- those first that were tried longest ago. Of those whose last attempt failed it claims as many as most_failing says.
+create function account.claim_webhooks(workspaces uuid[], lasting interval, most integer, most_failing integer)
+returns table (webhook uuid, tenant uuid, failing boolean)
+language plpgsql volatile security definer
+set search_path = account, pg_temp
+as $$
+declare
+  owners uuid[];
+  due uuid[];
+begin
+  with last as materialized (select s.tenant_id, s.last from event_sequences s where s.tenant_id = any (workspaces)),
+    found as (
+      select w.tenant_id, w.id, w.tried_at, w.failing_since is not null as fails
+      from webhooks w join last l on l.tenant_id = w.tenant_id
+      where w.tenant_id = any (workspaces) and w.enabled and w.next_try_at <= now() and l.last > w.position
+        and w.claimed_until <= now()
+      union
+      select w.tenant_id, w.id, w.tried_at, w.failing_since is not null from webhooks w
+      where (w.tenant_id, w.id) in (select d.tenant_id, d.webhook_id from webhook_deliveries d where d.tried_at is null)
+        and w.claimed_until <= now()
+    )
+    select array_agg(o.tenant_id), array_agg(o.id) into owners, due from (
+      select f.*, row_number() over (partition by f.fails order by f.tried_at nulls first) as place from found f
+    ) o
+    where o.place <= case when o.fails then most_failing else most end;
+  -- Another worker may have found the same.
+  due := array(select w.id from webhooks w where w.tenant_id = any (owners) and w.id = any (due) and w.claimed_until <= now()
+    for update skip locked);
+  return query update webhooks w set claimed_until = clock_timestamp() + lasting
+    where w.tenant_id = any (owners) and w.id = any (due) returning w.id, w.tenant_id, w.failing_since is not null;
+end
+$$;
+
+-- webhook_events returns up to most events of the types after a sequence, if they were written since a time, among as many as examine says.
+-- If there are fewer, the last row has a sequence alone: up to it there are no others.
+create function account.webhook_events(
+  tenant uuid, after bigint, since timestamptz, kinds text[], most integer, examine integer
+) returns table (sequence bigint, type text, data jsonb, created_at timestamptz)
+language plpgsql stable security definer
+set search_path = account, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+declare
+  final bigint;
+  found_events bigint;
+  examined bigint;
+  reached bigint;
+begin
+  select s.last into final from event_sequences s where s.tenant_id = tenant;
+  return query select e.sequence, e.type, e.data, e.created_at from (
+      select * from events v
+      where v.tenant_id = tenant and v.sequence > after and v.sequence <= final
+        and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
+        and v.created_at < now() + interval '1 day'
+      order by v.sequence limit examine
+    ) e
+    where e.type = any (kinds) and e.created_at > now() - interval '30 days' and e.created_at >= since
+    order by e.sequence limit most;
+  get diagnostics found_events = row_count;
+  if found_events < most then
+    select count(*), max(x.sequence) into examined, reached from (
+      select v.sequence from events v
+      where v.tenant_id = tenant and v.sequence > after and v.sequence <= final
+        and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
+        and v.created_at < now() + interval '1 day'
+      order by v.sequence limit examine
+    ) x;
+    if examined < examine then
+      reached := final;
+    end if;
+    return query select greatest(reached, after), null::text, null::jsonb, null::timestamptz;
+  end if;
+end
+$$;
+
+create or replace function account.webhooks_due(most integer) returns table (webhook uuid, tenant uuid)
+language plpgsql stable security definer
+set search_path = account, pg_temp
+as $$
+declare
+  workspaces uuid[];
+  unread uuid[];
+begin
+  workspaces := array(select distinct w.tenant_id from webhooks w where w.enabled and w.next_try_at <= now());
+  unread := unread_workspaces(workspaces);
+  return query
+    with last as materialized (select s.tenant_id, s.last from event_sequences s where s.tenant_id = any (workspaces))
+    select w.id, w.tenant_id from webhooks w left join last l on l.tenant_id = w.tenant_id
+    where w.claimed_until <= now() and ((w.enabled and w.next_try_at <= now()
+        -- The first look at a workspace counts its events.
+        and (l.last is null or l.last > w.position or w.tenant_id = any (unread)))
+      or w.id in (select d.webhook_id from webhook_deliveries d where d.tried_at is null))
+    order by w.tried_at nulls first limit most;
+end
+$$;
+-- +goose StatementEnd
+
+revoke all on function account.followed_workspaces, account.claim_webhooks, account.webhook_events from public;
+grant execute on function account.followed_workspaces, account.claim_webhooks, account.webhook_events to almoner_resourceapi;
+
+-- +goose Down
+select 1 / 0; -- forward only
