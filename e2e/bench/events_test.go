@@ -49,8 +49,8 @@ func TestEvents(t *testing.T) {
 	running := harness.Private(t, harness.Options{Durable: true,
 		Settings: map[string]string{"ALMONER_WEBHOOK_CA": receiver.certificate, profilesSetting: dir}})
 	e := &eventBench{r, sizes, receiver, running, harness.NewProduct(t, running, &harness.Secrets{}), dir}
-	r.line("One process of resourceapi, which is the worker too, with the receiver and its TLS on the same processors. " +
-		"CPU is in\nmicroseconds of the process and of its Postgres.\n")
+	r.line("One process of resourceapi, which is the worker too, with the receiver and its TLS on the same " +
+		"processors.\nCPU is in microseconds of the process and of its Postgres.\n")
 	r.line("| what | figure | CPU | Postgres |\n|---|---|---|---|")
 	e.imports(t)
 	e.deliveries(t)
@@ -114,10 +114,11 @@ func (e *eventBench) imports(t *testing.T) {
 		reads = append(reads, time.Since(ended).Seconds())
 	}
 	end, read := slices.Max(ends), slices.Max(reads)
-	e.row(fmt.Sprintf("import of %d rows, and reading its events; a row", rows), fmt.Sprintf("%.2f s and %.2f s (medians of "+
-		"%d)", middle(ends), middle(reads), e.rounds), before, e.spent(), rows*e.rounds)
-	e.wants(fmt.Sprintf("import of %d rows, until it has ended, longest of %d", rows, e.rounds), "at most 2 s", end, " s",
-		end <= 2)
+	e.row(fmt.Sprintf("import of %d rows, and reading its events; a row", rows),
+		fmt.Sprintf("%.2f s and %.2f s (medians of %d)", middle(ends), middle(reads), e.rounds),
+		before, e.spent(), rows*e.rounds)
+	e.wants(fmt.Sprintf("import of %d rows, until it has ended, longest of %d", rows, e.rounds),
+		"at most 2 s", end, " s", end <= 2)
 	e.wants("its events, from its end until all were read", "at most 1 s", read, " s", read <= 1)
 }
 
@@ -150,7 +151,8 @@ func (e *eventBench) reads(t *testing.T) {
 		rate := float64(e.unread) / time.Since(began).Seconds()
 		e.row(what, fmt.Sprintf("%.0f/s", rate), before, e.spent(), e.unread)
 		what, _, _ = strings.Cut(what, ";")
-		e.wants(fmt.Sprintf("%s, %d of them, one client", what, e.unread), "at least 20000/s", rate, "/s", rate >= 20_000)
+		e.wants(fmt.Sprintf("%s, %d of them, one client", what, e.unread),
+			"at least 20000/s", rate, "/s", rate >= 20_000)
 	}
 }
 
@@ -171,7 +173,8 @@ func (e *eventBench) deliveries(t *testing.T) {
 	}
 	endpoints := e.workspaces * hooksEach
 	quiet := e.latency(t, all, "one by one")
-	e.wants(fmt.Sprintf("from commit to delivery, p99, %d endpoints", endpoints), "at most 1 s", quiet, " s", quiet <= 1)
+	e.wants(fmt.Sprintf("from commit to delivery, p99, %d endpoints", endpoints),
+		"at most 1 s", quiet, " s", quiet <= 1)
 
 	number := e.burst * endpoints
 	before, began := e.spent(), time.Now()
@@ -181,13 +184,13 @@ func (e *eventBench) deliveries(t *testing.T) {
 	}
 	e.receiver.wait(t)
 	rate := float64(number) / time.Since(began).Seconds()
-	e.row(fmt.Sprintf("%d events for each of %d endpoints; a delivery", e.burst, endpoints), fmt.Sprintf("%.0f/s", rate),
-		before, e.spent(), number)
+	e.row(fmt.Sprintf("%d events for each of %d endpoints; a delivery", e.burst, endpoints),
+		fmt.Sprintf("%.0f/s", rate), before, e.spent(), number)
 	e.wants("deliveries to a receiver that answers at once, one worker", "at least 1000/s", rate, "/s", rate >= 1000)
 
 	silent := e.besideSilent(t, all)
-	e.wants("the same p99 beside as many endpoints that never answer, of that without", "at most 1.25", silent/quiet, "",
-		silent/quiet <= 1.25)
+	e.wants("the same p99 beside as many endpoints that never answer, of that without",
+		"at most 1.25", silent/quiet, "", silent/quiet <= 1.25)
 	e.addEvents(t, e.followed(t, 0, 1).ws, e.unread)
 	e.latency(t, all, "one by one, another workspace has "+fmt.Sprint(e.unread)+" events")
 }

@@ -221,7 +221,7 @@ func (s *Store) workspacesInTurn(ctx context.Context) ([]uuid.UUID, error) {
 // estimated; it then starts again with a larger estimate.
 const (
 	longImport = 500                    // programmes; shorter imports are inserted with the list locked
-	firstPace  = 200 * time.Microsecond // estimate for each programme, until an import took longer
+	firstPace  = 80 * time.Microsecond  // estimate for each programme, until an import took longer
 	leadTime   = 500 * time.Millisecond // how long before its times an import may lock the list
 	maxAhead   = 10 * time.Second       // leaves enough of workTimeout
 	triesAhead = 2                      // then it is inserted with the list locked, so that it completes
