@@ -1,0 +1,53 @@
+package delivery
+
+import (
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/publicnet"
+)
+
+// A connection to a receiver is used again, also after a short body, but not after one that is long. The header that
+// makes this safe is not sent.
+func TestPost_UsesConnectionAgain(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, sent := r.Header["Idempotency-Key"]; sent {
+			t.Error("the request has an Idempotency-Key")
+		}
+		if body := strings.TrimPrefix(r.URL.Path, "/"); body != "long" {
+			_, _ = io.WriteString(w, body)
+			return
+		}
+		_, _ = io.WriteString(w, strings.Repeat("long", maxBody))
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	d := New(Deps{Network: publicnet.New(publicnet.Options{Trusted: trusted}), Now: time.Now})
+	secrets := []credential.Secret{"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
+	for _, c := range []struct {
+		body        string
+		connections int64
+	}{{"", 1}, {"ok", 1}, {"long", 1}, {"ok", 2}, {"", 2}} {
+		a, err := d.post(t.Context(), server.URL+"/"+c.body, secrets, message{"evt_1", []byte("{}")})
+		if err != nil || a.Outcome != Accepted || connections.Load() != c.connections {
+			t.Errorf("%s: %+v, %v over %d connections, want %d", c.body, a, err, connections.Load(), c.connections)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
+	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
+)
+
+// addEndpoint adds an endpoint that has been sent no event. columns are further settings of it.
+func addEndpoint(w *postgrestest.Fixture, workspaceID, user uuid.UUID, columns string) uuid.UUID {
+	id := uuid.New()
+	w.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
+		values ($1, $2, $3, 'https://hooks.example.org', '{programme.created}', '', '', 0, now())`,
+		id, workspaceID, user)
+	if columns != "" {
+		w.Exec("update account.webhooks set "+columns+" where tenant_id = $1 and id = $2", workspaceID, id)
+	}
+	return id
+}
+
+func idsOf(claimed []delivery.Claim) (ids []uuid.UUID) {
+	for _, one := range claimed {
+		ids = append(ids, one.ID)
+	}
+	return ids
+}
+
+// An endpoint is claimed by one worker until it is released, or until the claim ends because its worker died. The
+// previous release leaves it out meanwhile.
+func TestClaims_OneWorkerSendsToAnEndpoint(t *testing.T) {
+	t.Parallel()
+	w, opened := newStore(t)
+	workspaceID, user := w.Workspace(), w.User()
+	var all []uuid.UUID
+	for range 20 {
+		all = append(all, addEndpoint(w, workspaceID, user, ""))
+	}
+	w.Exec(addEvents, workspaceID, "programme.created", 1)
+	store := opened.Webhooks()
+	if claimed := claim(t, store, workspaceID); len(claimed) > 0 {
+		t.Errorf("%d endpoints were claimed before the event had a sequence", len(claimed))
+	}
+	followed := orFail(store.FollowedWorkspaces(t.Context(), uuid.Nil, 1000))(t)
+	if !slices.Contains(followed, delivery.Followed{WorkspaceID: workspaceID, Unread: true}) {
+		t.Errorf("the workspace is not among the unread ones: %+v", followed)
+	}
+	orFail(opened.NumberEvents(t.Context(), workspaceID))(t)
+	taken := make([][]delivery.Claim, 8)
+	var workers errgroup.Group
+	for i := range taken {
+		workers.Go(func() (err error) {
+			taken[i], err = store.ClaimWebhooks(t.Context(), []uuid.UUID{workspaceID}, time.Minute, 1000, 1000)
+			return err
+		})
+	}
+	must(t, workers.Wait())
+	ids := idsOf(slices.Concat(taken...))
+	byText := func(a, b uuid.UUID) int { return strings.Compare(a.String(), b.String()) }
+	slices.SortFunc(ids, byText)
+	slices.SortFunc(all, byText)
+	if !slices.Equal(ids, all) {
+		t.Errorf("eight workers claimed %d endpoints of %d", len(ids), len(all))
+	}
+	w.Wants(0, "select count(*) from account.webhooks_due(1000) where tenant = $1", workspaceID)
+	must(t, store.ReleaseWebhook(t.Context(), workspaceID, all[3]))
+	if claimed := claim(t, store, workspaceID); !slices.Equal(idsOf(claimed), all[3:4]) {
+		t.Errorf("claimed %+v after %s was released", claimed, all[3])
+	}
+	w.Exec("update account.webhooks set claimed_until = now() where tenant_id = $1 and id = $2", workspaceID, all[5])
+	if claimed := claim(t, store, workspaceID); !slices.Equal(idsOf(claimed), all[5:6]) {
+		t.Errorf("claimed %+v after the claim of %s ended", claimed, all[5])
+	}
+}
+
+// What is claimed has something to send, and its wait is over. Failing endpoints have a limit of their own. A delivery
+// that a user requested is sent in any workspace, even to a disabled endpoint.
+func TestClaims_OnlyWhatHasSomethingToSend(t *testing.T) {
+	t.Parallel()
+	w, opened := newStore(t)
+	store, workspaceID, user := opened.Webhooks(), w.Workspace(), w.User()
+	const disabled = "enabled = false, reason = 'user', disabled_at = now()"
+	quick, failing := addEndpoint(w, workspaceID, user, ""), addEndpoint(w, workspaceID, user, "failing_since = now()")
+	asked := addEndpoint(w, workspaceID, user, disabled)
+	for _, columns := range []string{disabled, "next_try_at = now() + interval '1 minute'", "position = 1"} {
+		addEndpoint(w, workspaceID, user, columns)
+	}
+	w.Exec(addEvents, workspaceID, "programme.created", 1)
+	orFail(opened.NumberEvents(t.Context(), workspaceID))(t)
+	w.Exec(`insert into account.webhook_deliveries (id, tenant_id, webhook_id, cause, type)
+		values (gen_random_uuid(), $1, $2, 'test', 'webhook.test')`, workspaceID, asked)
+	for _, c := range []struct {
+		workspaces     []uuid.UUID
+		limit, failing int
+		want           []delivery.Claim
+	}{
+		{[]uuid.UUID{workspaceID}, 0, 0, nil},
+		{[]uuid.UUID{workspaceID}, 0, 5, []delivery.Claim{{ID: failing, WorkspaceID: workspaceID, Failing: true}}},
+		{nil, 5, 5, []delivery.Claim{{ID: asked, WorkspaceID: workspaceID}}},
+		{[]uuid.UUID{workspaceID}, 5, 5, []delivery.Claim{{ID: quick, WorkspaceID: workspaceID}}},
+		{[]uuid.UUID{workspaceID}, 5, 5, nil},
+	} {
+		claimed := orFail(store.ClaimWebhooks(t.Context(), c.workspaces, time.Minute, c.limit, c.failing))(t)
+		claimed = slices.DeleteFunc(claimed, func(one delivery.Claim) bool { return one.WorkspaceID != workspaceID })
+		if !slices.Equal(claimed, c.want) {
+			t.Errorf("of %v, at most %d and %d: claimed %+v, want %+v", c.workspaces, c.limit, c.failing, claimed, c.want)
+		}
+	}
+}
+
+// Endpoints share transactions. If the statements of one fail, those of the others are done.
+func TestSteps_FailureOfOneDoesNotAffectOthers(t *testing.T) {
+	t.Parallel()
+	w, opened := newStore(t)
+	store, workspaceID := opened.Webhooks(), w.Workspace()
+	a, b := addEndpoint(w, workspaceID, w.User(), ""), addEndpoint(w, workspaceID, w.User(), "")
+	move := func(id uuid.UUID, position any) queueStatements {
+		return func(batch *pgx.Batch, _ time.Time) {
+			batch.Queue("update account.webhooks set position = $3::text::bigint where tenant_id = $1 and id = $2",
+				workspaceID, id, position)
+		}
+	}
+	failed, err := store.sendSteps(t.Context(), []queueStatements{move(a, "7"), move(a, "none"), move(b, "8")})
+	if err != nil || failed[0] != nil || failed[1] == nil || failed[2] != nil {
+		t.Errorf("%v, %v", failed, err)
+	}
+	w.Wants(2, `select count(*) from account.webhooks where tenant_id = $1 and position in (7, 8)`, workspaceID)
+	if err := store.step(t.Context(), "move it", move(a, "none")); err == nil || errors.Is(err, pgx.ErrNoRows) {
+		t.Errorf("a step that fails: %v", err)
+	}
+}
+
+// A statement on programmes writes an event for each of its rows that it changes, in the order of their times: in one
+// statement, or with the function that an older schema of authserver has.
+func TestEvents_StatementsWriteOneForEachRow(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the programmes have a trigger for each row")
+	t.Parallel()
+	w := postgrestest.New(t)
+	for _, older := range []bool{false, true} {
+		if older {
+			w.Exec("drop function account.add_events")
+		}
+		workspaceID := w.Workspace()
+		for _, statement := range []string{
+			`insert into resource.programmes (id, tenant_id, name, status, updated_at)
+				select md5(n || $1::uuid::text)::uuid, $1, 'Number ' || n, 'draft', now() - n * interval '1 second'
+				from generate_series(1, 3) n`,
+			`update resource.programmes set summary = case name when 'Number 2' then '' else 'New' end,
+				status = case name when 'Number 3' then 'active' else 'draft' end where tenant_id = $1`,
+			"delete from resource.programmes where tenant_id = $1 and status = 'draft'",
+			"delete from resource.programmes where tenant_id = $1 and status = 'draft'",
+		} {
+			w.Exec(statement, workspaceID)
+		}
+		for number, want := range []string{
+			`programme.created {"id": "3"}`, `programme.created {"id": "2"}`, `programme.created {"id": "1"}`,
+			`programme.updated {"id": "3", "changed": ["status", "summary"]}`,
+			`programme.updated {"id": "1", "changed": ["summary"]}`,
+			`programme.deleted {"id": "2"}`, `programme.deleted {"id": "1"}`,
+		} {
+			w.Wants(1, `select count(*) from (select type || ' ' || replace(replace(replace(data::text,
+					md5('1' || $1::uuid::text)::uuid::text, '1'), md5('2' || $1::uuid::text)::uuid::text, '2'),
+					md5('3' || $1::uuid::text)::uuid::text, '3') as event, row_number() over (order by id) as number
+				from account.events where tenant_id = $1) e where e.number = $2 + 1 and e.event = $3`,
+				workspaceID, number, want)
+		}
+		w.Wants(7, "select count(*) from account.events where tenant_id = $1", workspaceID)
+	}
+}
