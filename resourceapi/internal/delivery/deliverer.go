@@ -174,8 +174,9 @@ func New(d Deps) *Deliverer {
 // Deliver sends to one endpoint until nothing is pending, a delivery fails, or 5 seconds have passed. It returns an
 // error of the store or of ctx. A failed delivery is not an error.
 func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) error {
-	for end := d.Now().Add(Turn); d.Now().Before(end) && ctx.Err() == nil; {
-		more, err := d.deliverSome(ctx, workspaceID, id, end)
+	r := run{d, workspaceID, id, d.Now().Add(Turn), map[string]credential.Secret{}}
+	for r.Now().Before(r.end) && ctx.Err() == nil {
+		more, err := r.deliverSome(ctx)
 		if errors.Is(err, webhook.ErrNotFound) {
 			return nil // deleted meanwhile
 		}
@@ -186,34 +187,42 @@ func (d *Deliverer) Deliver(ctx context.Context, workspaceID, id uuid.UUID) erro
 	return nil
 }
 
+// A run is one call of Deliver.
+type run struct {
+	*Deliverer
+	workspaceID, id uuid.UUID
+	end             time.Time                    // no delivery starts after it
+	opened          map[string]credential.Secret // by the sealed secret: opening one takes as long as a delivery
+}
+
 // deliverSome makes a requested delivery, or delivers some events. It reports whether more may be pending. It reads the
 // endpoint again after it has selected an event, so that the current settings and permissions decide whether the event
 // is sent (W3).
-func (d *Deliverer) deliverSome(ctx context.Context, workspaceID, id uuid.UUID, end time.Time) (more bool, err error) {
-	t, err := d.Store.Target(ctx, workspaceID, id)
+func (r run) deliverSome(ctx context.Context) (more bool, err error) {
+	t, err := r.Store.Target(ctx, r.workspaceID, r.id)
 	switch {
 	case err != nil:
 		return false, err
 	case t.Requested:
-		return true, d.deliverRequested(ctx, workspaceID, id)
+		return true, r.deliverRequested(ctx)
 	case !t.Enabled || !t.Ready:
 		return false, nil
 	case !t.Permissions.Has(perm.AccountAPIAccess):
-		return false, d.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
+		return false, r.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
 	}
-	some, last, more, err := d.Events.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
+	some, last, more, err := r.Events.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
 	if err == nil && len(some) > 0 {
 		position := t.Position
-		if t, err = d.Store.Target(ctx, workspaceID, id); err == nil && t.Position != position {
+		if t, err = r.Store.Target(ctx, r.workspaceID, r.id); err == nil && t.Position != position {
 			return true, nil // another process has sent the events
 		}
 	}
 	for _, e := range some {
-		if err != nil || !t.accepts(e) || t.Requested || d.Now().After(end) {
+		if err != nil || !t.accepts(e) || t.Requested || r.Now().After(r.end) {
 			return true, err // the endpoint has changed since the event was selected, or others wait
 		}
 		var accepted bool
-		if t, accepted, err = d.deliverEvent(ctx, t, e); !accepted || err != nil {
+		if t, accepted, err = r.deliverEvent(ctx, t, e); !accepted || err != nil {
 			return false, err
 		}
 		if t.Position != e.Sequence {
@@ -223,7 +232,7 @@ func (d *Deliverer) deliverSome(ctx context.Context, workspaceID, id uuid.UUID, 
 	if err != nil || more || last <= t.Position {
 		return more, err
 	}
-	return false, d.Store.Skip(ctx, t, last)
+	return false, r.Store.Skip(ctx, t, last)
 }
 
 // accepts reports whether the event may be sent to the endpoint now, and its user may read it.
@@ -233,55 +242,55 @@ func (t Target) accepts(e Event) bool {
 }
 
 // deliverEvent sends the next event of an endpoint. It returns the endpoint for the one after it, if it was accepted.
-func (d *Deliverer) deliverEvent(ctx context.Context, t Target, e Event) (next Target, accepted bool, err error) {
-	m, err := d.eventMessage(ctx, t, e)
+func (r run) deliverEvent(ctx context.Context, t Target, e Event) (next Target, accepted bool, err error) {
+	m, err := r.eventMessage(ctx, t, e)
 	if err != nil {
 		return t, false, err
 	}
-	a, err := d.send(ctx, t, m)
+	a, err := r.send(ctx, t, m)
 	switch {
 	case err != nil:
 	case a.Outcome == Accepted:
-		next, err = d.Store.Accept(ctx, t, e, a)
+		next, err = r.Store.Accept(ctx, t, e, a)
 		return next, true, err
 	case a.Status == http.StatusGone:
-		err = d.Store.Disable(ctx, t, webhook.Gone, e, &a, true)
-	case t.FailingSince != nil && d.Now().Sub(*t.FailingSince) >= DisableAfter:
-		err = d.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
+		err = r.Store.Disable(ctx, t, webhook.Gone, e, &a, true)
+	case t.FailingSince != nil && r.Now().Sub(*t.FailingSince) >= DisableAfter:
+		err = r.Store.Disable(ctx, t, webhook.Failing, e, &a, true)
 	default:
-		err = d.Store.Retry(ctx, t, e, a, max(waitAfter(t.Failures), a.RetryAfter))
+		err = r.Store.Retry(ctx, t, e, a, max(waitAfter(t.Failures), a.RetryAfter))
 	}
 	return t, false, err
 }
 
 // deliverRequested makes one attempt to send a test event or to resend an event. A 410 does not disable the endpoint.
-func (d *Deliverer) deliverRequested(ctx context.Context, workspaceID, id uuid.UUID) error {
-	requested, err := d.Store.Requested(ctx, workspaceID, id)
+func (r run) deliverRequested(ctx context.Context) error {
+	requested, err := r.Store.Requested(ctx, r.workspaceID, r.id)
 	if err != nil || requested == nil {
 		return err
 	}
 	var e *Event
 	if requested.Sequence != nil {
-		if e, err = d.Events.Event(ctx, workspaceID, *requested.Sequence); err != nil {
+		if e, err = r.Events.Event(ctx, r.workspaceID, *requested.Sequence); err != nil {
 			return err
 		}
 	}
-	t, err := d.Store.Target(ctx, workspaceID, id) // after the event, as in deliverSome
+	t, err := r.Store.Target(ctx, r.workspaceID, r.id) // after the event, as in deliverSome
 	if err != nil {
 		return err
 	}
-	m, problem, err := d.requestedMessage(ctx, t, *requested, e)
+	m, problem, err := r.requestedMessage(ctx, t, *requested, e)
 	if err != nil {
 		return err
 	}
 	if problem != "" {
-		return d.Store.Finish(ctx, t.WorkspaceID, requested.ID, Attempt{Problem: problem})
+		return r.Store.Finish(ctx, t.WorkspaceID, requested.ID, Attempt{Problem: problem})
 	}
-	a, err := d.send(ctx, t, m)
+	a, err := r.send(ctx, t, m)
 	if err != nil {
 		return err
 	}
-	return d.Store.Finish(ctx, t.WorkspaceID, requested.ID, a)
+	return r.Store.Finish(ctx, t.WorkspaceID, requested.ID, a)
 }
 
 // requestedMessage returns the message of a requested delivery, or the reason why there is none. e is nil if its event
@@ -324,8 +333,8 @@ func (d *Deliverer) eventMessage(ctx context.Context, t Target, e Event) (messag
 	return messageOf(fmt.Sprintf("evt_%s_%d", t.WorkspaceID, e.Sequence), t.WorkspaceID, e)
 }
 
-func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, error) {
-	secret, err := d.Keys.Open(t.ID, t.Secret)
+func (r run) send(ctx context.Context, t Target, m message) (Attempt, error) {
+	secret, err := r.open(t.Secret)
 	if err != nil { // app logs this when it reseals the secrets
 		return Attempt{
 			Problem: "The secret of the endpoint can no longer be read. Delete the endpoint and add it again.",
@@ -334,16 +343,27 @@ func (d *Deliverer) send(ctx context.Context, t Target, m message) (Attempt, err
 	}
 	secrets := []credential.Secret{secret}
 	if t.Former.Secret != nil {
-		if former, err := d.Keys.Open(t.ID, t.Former); err == nil { // it ends within a day, and is not resealed
+		if former, err := r.open(t.Former); err == nil { // it ends within a day, and is not resealed
 			secrets = append(secrets, former)
 		}
 	}
-	a, err := d.post(ctx, t.URL, secrets, m)
+	a, err := r.post(ctx, t.URL, secrets, m)
 	if err != nil {
 		return Attempt{}, fmt.Errorf("webhook endpoint %s: %w", t.ID, err)
 	}
-	d.Count(a.Outcome, a.Took)
+	r.Count(a.Outcome, a.Took)
 	return a, nil
+}
+
+// open opens a secret of the endpoint.
+func (r run) open(sealed webhook.Sealed) (secret credential.Secret, err error) {
+	name := string(sealed.Secret)
+	if secret = r.opened[name]; secret == "" {
+		if secret, err = r.Keys.Open(r.id, sealed); err == nil {
+			r.opened[name] = secret
+		}
+	}
+	return secret, err
 }
 
 // waitAfter returns the time until the next attempt, after a number of failures before the latest one. It grows by a
