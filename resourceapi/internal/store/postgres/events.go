@@ -20,7 +20,7 @@ type eventSteps struct {
 	Examine int // events that are read to find those that a caller may read
 }
 
-var defaultEventSteps = eventSteps{Number: 500, Examine: 5000}
+var defaultEventSteps = eventSteps{Number: 1000, Examine: 5000}
 
 // backgroundStep is how many events get their sequence at once in the background. Longer steps delay requests of other
 // workspaces, shorter ones take longer for each event.

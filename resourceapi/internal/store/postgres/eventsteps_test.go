@@ -215,6 +215,34 @@ func TestEventSteps_PageWithoutEventsLeadsToTheNext(t *testing.T) {
 	}
 }
 
+// A reader gets an event that nothing has read behind many that the reader may not read, and each event once.
+func TestEventSteps_NewEventsBehindOthersAreReadOnce(t *testing.T) {
+	t.Parallel()
+	w := shared(t).For(t)
+	store, workspaceID := stepStore(t, w), w.Workspace()
+	w.Exec(addEvents, workspaceID, "programme.created", 90)
+	w.Exec("select account.number_events($1, 1000)", workspaceID)
+	w.Exec(addEvents, workspaceID, "form.created", 1)
+	if page, next, err := readEvents(t.Context(), store, workspaceID, 0, "form"); len(page) != 1 || next != 0 {
+		t.Errorf("%d events, then %d: %v", len(page), next, err)
+	}
+	w.Exec(addEvents, workspaceID, "form.created", 120)
+	after := int64(0)
+	for want := int64(91); want <= 211; {
+		page, next, err := readEvents(t.Context(), store, workspaceID, after, "form")
+		if err != nil || next == 0 && want+int64(len(page)) <= 211 {
+			t.Fatalf("after %d: %d events, then %d: %v", after, len(page), next, err)
+		}
+		for _, e := range page {
+			if e.Sequence != want {
+				t.Fatalf("event %d, want %d", e.Sequence, want)
+			}
+			want++
+		}
+		after = next
+	}
+}
+
 // An endpoint that is added to a workspace with a backlog gets the events from then on, and not those before.
 // Deliveries leave the backlog's sequences to the worker, which rests between its steps.
 func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
