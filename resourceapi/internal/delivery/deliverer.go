@@ -48,8 +48,8 @@ const (
 	longestWait = 6 * time.Hour
 
 	// A connection to a receiver is used again for keepAlive: a TLS handshake costs more than all else of a delivery.
-	// Its address was public when it was dialled (W4).
-	keepAlive      = 20 * time.Second
+	// Its address was public when it was dialled (W4). A receiver that serves one connection at a time waits that long.
+	keepAlive      = 2 * time.Second
 	maxIdle        = 256
 	maxIdlePerHost = 32
 )

@@ -27,7 +27,7 @@ var accountFunctions = []string{
 	"account.record_erasure(uuid, uuid, uuid, text, uuid, integer, text)",
 	"account.events_after(uuid, bigint, text[], integer, integer, integer)",
 	"account.record_webhook(uuid, uuid, uuid, text, uuid, jsonb, text)",
-	"account.webhook_standing(uuid, uuid)", // the last one of the migrations of webhooks
+	"account.claim_webhooks(uuid[], interval, integer, integer)", // the last one of the migrations of webhooks
 	"account.make_months(text)",
 }
 
