@@ -208,7 +208,7 @@ func measurements() map[string][2]string {
 		"cluster": {"^TestCluster$", "10m"},
 		"citus":   {"^TestCitus$", "10m"},
 		"landed":  {"^TestLanded$", "15m"},
-		"events":  {"^TestEvents$", "15m"},
+		"events":  {"^TestEvents$", "20m"},
 	}
 }
 

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	behindInterval = webhookInterval // between two queries for workspaces with events that have no sequence
-	maxBehind      = 1000            // workspaces of one query
+	maxBehind = 1000 // workspaces of one query
 	// restPerStep is how long a process rests after a step, as a multiple of the time that the step took: a backlog
 	// leaves Postgres to others most of the time.
 	restPerStep = 3
@@ -26,38 +25,18 @@ const (
 func (w *Worker[Tx]) numberEvents(ctx context.Context) {
 	failing := func(err error) { w.Log.ErrorContext(ctx, "events not numbered; retrying", "cause", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		for ctx.Err() == nil {
-			behind, err := w.Store.WorkspacesBehind(ctx, maxBehind)
-			if err == nil && len(behind) > 0 {
-				err = numberInTurn(ctx, w.Store, behind)
-			}
-			if err != nil || len(behind) == 0 {
-				return behindInterval, err
-			}
-		}
-		return 0, nil
-	})
-}
-
-// numberInTurn numbers events of the workspaces in turn, until none of them is behind or behindInterval is over: then
-// other workspaces may be behind as well.
-func numberInTurn(ctx context.Context, store Store, behind []uuid.UUID) error {
-	var failures []error
-	for end := time.Now().Add(behindInterval); len(behind) > 0 && ctx.Err() == nil && time.Now().Before(end); {
-		var left []uuid.UUID
+		behind, err := w.Store.WorkspacesBehind(ctx, maxBehind)
 		for _, workspaceID := range behind {
 			began := time.Now()
-			more, err := store.NumberEvents(ctx, workspaceID)
-			if err != nil {
-				failures = append(failures, err)
-			} else if more {
-				left = append(left, workspaceID)
-			}
+			_, failed := w.Store.NumberEvents(ctx, workspaceID)
+			err = errors.Join(err, failed)
 			server.Pause(ctx, restPerStep*time.Since(began))
 		}
-		behind = left
-	}
-	return errors.Join(failures...)
+		if err == nil && len(behind) > 0 {
+			return 0, nil
+		}
+		return webhookInterval, err
+	})
 }
 
 const (

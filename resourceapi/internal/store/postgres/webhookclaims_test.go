@@ -108,7 +108,8 @@ func TestClaims_OnlyWhatHasSomethingToSend(t *testing.T) {
 	} {
 		claimed := orFail(store.ClaimWebhooks(t.Context(), c.workspaces, time.Minute, c.limit, c.failing))(t)
 		if !slices.Equal(claimed, c.want) {
-			t.Errorf("of %v, at most %d and %d: claimed %+v, want %+v", c.workspaces, c.limit, c.failing, claimed, c.want)
+			t.Errorf("of %v, at most %d and %d: claimed %+v, want %+v",
+				c.workspaces, c.limit, c.failing, claimed, c.want)
 		}
 	}
 }
