@@ -122,13 +122,6 @@ func (f publicForm) ends(t *testing.T, path string) (status string) {
 	return status
 }
 
-// expireJobs lets a minute pass after a worker was killed: its jobs are abandoned, and another process leads the queue.
-func expireJobs(t *testing.T, p *harness.Product) {
-	t.Helper()
-	p.Database.Exec(t, `update river.river_leader set expires_at = elected_at + interval '1 microsecond'`)
-	p.Database.Exec(t, `update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'`)
-}
-
 // "An erasure of more than 1,000 submissions is 202; the form is closed and nothing of it can be read from then on (a
 // supporter likewise)" (contract, section 6a).
 func TestErasure_OfManySubmissionsIsDoneInTheBackground(t *testing.T) {
