@@ -38,6 +38,7 @@ as $$
 declare
   owners uuid[];
   due uuid[];
+  until timestamptz := clock_timestamp() + lasting; -- a distributed database accepts times in changes only as parameters
 begin
   with last as materialized (select s.tenant_id, s.last from event_sequences s where s.tenant_id = any (workspaces)),
     found as (
@@ -57,7 +58,7 @@ begin
   -- Another worker may have found the same.
   due := array(select w.id from webhooks w where w.tenant_id = any (owners) and w.id = any (due) and w.claimed_until <= now()
     for update skip locked);
-  return query update webhooks w set claimed_until = clock_timestamp() + lasting
+  return query update webhooks w set claimed_until = until
     where w.tenant_id = any (owners) and w.id = any (due) returning w.id, w.tenant_id, w.failing_since is not null;
 end
 $$;
