@@ -16,15 +16,18 @@ declare
   earliest timestamptz;
   latest timestamptz;
 begin
-  perform from events e where e.tenant_id = tenant and e.sequence is null
-    and e.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
-    and e.created_at < now() + interval '1 day'
-  order by e.id limit 1;
-  unread := found;
-  -- After the events: what was read by then, others have counted.
-  select s.last, s.behind into last, behind from event_sequences s where s.tenant_id = tenant;
-  if behind is false and not unread then
-    return;
+  select s.behind into behind from event_sequences s where s.tenant_id = tenant;
+  if behind is not true then
+    perform from events e where e.tenant_id = tenant and e.sequence is null
+      and e.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
+      and e.created_at < now() + interval '1 day'
+    order by e.id limit 1;
+    unread := found;
+    -- After the events: what was read by then, others have counted.
+    select s.last, s.behind into last, behind from event_sequences s where s.tenant_id = tenant;
+    if behind is false and not unread then
+      return;
+    end if;
   end if;
   insert into event_sequences (tenant_id, last) values (tenant, 0) on conflict do nothing;
   select s.last into last from event_sequences s where s.tenant_id = tenant for update;
