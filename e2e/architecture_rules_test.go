@@ -235,7 +235,7 @@ func rooms() map[string][]string {
 			"shared/server", "shared/database/retention", "shared/rest", "shared/database/migrate",
 			"shared/devkit/testkit", "deploy/...", "e2e/..."),
 		"github.com/pressly/goose":       {"shared/database/migrate", "shared/devkit/testkit"},
-		"github.com/riverqueue/river":    {stores, "resourceapi/internal/worker", "authserver/internal/mail"},
+		"github.com/riverqueue/river":    {stores, "authserver/internal/mail"},
 		"github.com/wneessen/go-mail":    {"authserver/internal/mail"},
 		"github.com/ccojocar/zxcvbn-go":  {"authserver/internal/signin/password"},
 		"github.com/boombuler/barcode":   {"authserver/internal/signin/authenticator"},
@@ -255,7 +255,8 @@ func rooms() map[string][]string {
 		"golang.org/x/crypto/chacha20poly1305": {"shared/crypt/seal"},
 		"golang.org/x/sync": {
 			"authserver/internal/signin/oidc", "authserver/internal/oauth/clientmetadata",
-			"authserver/internal/oauth/keyring", "resourceapi/internal/gate", "shared/database/pg",
+			"authserver/internal/oauth/keyring", "resourceapi/internal/gate", "resourceapi/internal/worker",
+			"shared/database/pg",
 		},
 		"golang.org/x/sys": {"shared/net/web"},
 

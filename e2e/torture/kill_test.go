@@ -35,9 +35,6 @@ func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 			t.Fatalf("after %d kills, the last of %s", round+1, victim.name)
 		}
 	}
-	if !harness.Long() {
-		aMinutePasses(t, p, running)
-	}
 	for _, w := range workloads {
 		w.wantsCommands(t)
 	}

@@ -41,7 +41,6 @@ func TestRecovery_PromotionUnderLoad(t *testing.T) {
 				one.lost, one.acknowledged = w.countLost(t)
 				*all = append(*all, one)
 				if m.synchronized != "" {
-					aMinutePasses(t, s.Product, s.running)
 					w.wantsCommands(t)
 				}
 				s.rejoin(t)

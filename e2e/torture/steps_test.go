@@ -35,7 +35,7 @@ const (
 	importDone          step = "before an import's commit"
 	importCommitted     step = "after an import's commit"
 
-	submissionsFile = "resourceapi/internal/store/postgres/submissions.go"
+	submissionsFile = "resourceapi/internal/store/postgres/processing.go"
 	importsFile     = "resourceapi/internal/store/postgres/imports.go"
 
 	stepsVariable   = "TORTURE_STEPS"
@@ -71,10 +71,12 @@ func deaths() []harness.Fault {
 			die(afterRevocation)),
 
 		change(submissionsFile, "import (\n", deathImports),
-		before(submissionsFile, "// SubmissionStatus reads", deathDefinition),
-		before(submissionsFile, "	return e.end(ctx, workspaceID, id, (*transaction).process)\n",
-			die(submissionTaken)+"defer "+die(submissionCommitted)),
-		behind(submissionsFile, "supporter, append([]string{}, reasons...), at)\n", unlessFailed(submissionDone)),
+		before(submissionsFile, "// A submission with the status", deathDefinition),
+		before(submissionsFile, "	finished, err = e.finish(ctx, workspaceID, all, (*transaction).process)\n",
+			die(submissionTaken)),
+		behind(submissionsFile, "	finished, err = e.finish(ctx, workspaceID, all, (*transaction).process)\n",
+			die(submissionCommitted)),
+		behind(submissionsFile, "ids, created, states, supporters, reasons, at)\n", unlessFailed(submissionDone)),
 		behind(importsFile, "		if taken = t.takeImport(workspaces); taken != nil {\n", die(importTaken)),
 		behind(importsFile, "		taken.workspaceID, taken.id, string(status), rows, wrong)\n",
 			unlessFailed(importDone)),
@@ -203,7 +205,6 @@ func (s stage) dieAtWork(t *testing.T, times int) {
 			s.diesAtWork(t, at, s.running.Worker, w.submits)
 		}
 	}
-	aMinutePasses(t, s.Product, s.running)
 	w.wantsCommands(t)
 }
 
@@ -219,15 +220,4 @@ func (s stage) diesAtWork(t *testing.T, at step, service *stack.Service, order f
 	})
 	must(t, service.Restart(t.Context()))
 	client.Wait()
-}
-
-// aMinutePasses makes another worker rescue the jobs whose process was killed.
-func aMinutePasses(t *testing.T, p *harness.Product, running *stack.Stack) {
-	t.Helper()
-	running.Worker.Kill()
-	// The killed worker may have had no job.
-	p.Database.Exec(t, `with leader as (delete from river.river_leader), aged as (update river.river_job
-		set attempted_at = attempted_at - interval '1 minute' where state = 'running' returning 1)
-		select count(*) from aged`)
-	must(t, running.Worker.Restart(t.Context()))
 }

@@ -70,7 +70,7 @@ func (a ApplyCommand) Run(ctx context.Context, environ []string, file io.Reader,
 		return err
 	}
 	defer store.Close()
-	applied, err := a.apply(ctx, store.Engage(nil), wanted)
+	applied, err := a.apply(ctx, store.Engage(), wanted)
 	if err != nil {
 		return err
 	}
@@ -253,9 +253,6 @@ func Migrate(ctx context.Context, environ []string, check, distribute bool, out 
 		State:  func() (migrate.State, error) { return postgres.Look(ctx, url) },
 		Up: func() (applied []string, err error) {
 			if applied, err = postgres.Migrate(ctx, url); err == nil {
-				err = postgres.MigrateJobs(ctx, url)
-			}
-			if err == nil {
 				err = indexSearches(ctx, url, out)
 			}
 			return applied, err

@@ -275,7 +275,7 @@ func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
 	w.freeze()
 	s.work(worker)
 	s.until("the first attempt to connect has failed", func() bool {
-		return strings.Contains(s.log.String(), "submissions not processed and webhooks not sent; retrying")
+		return strings.Contains(s.log.String(), "submissions not processed; retrying")
 	})
 	if state := s.state(first); state.Status != "accepted" {
 		t.Fatalf("%+v without Postgres", state)

@@ -289,7 +289,7 @@ func (s *service) sentBy(f formRecord, email string, processed bool) {
 	s.t.Helper()
 	sent := s.sends(f, goodAnswersWith("email", email))
 	if processed {
-		must(s.t, s.kept().Process(s.t.Context(), uuid.Nil, sent.ID))
+		s.processOne(sent.ID)
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -57,8 +59,19 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	s.wantsRows(4, "resource.supporters", "")
 }
 
-// kept returns the Engage part of the store, which must not be used to add jobs.
-func (s *service) kept() *postgres.Engage { return s.app.store.Engage(nil) }
+// processOne does the worker's work for one submission, and leaves the others of its workspace waiting.
+func (s *service) processOne(id uuid.UUID) {
+	s.t.Helper()
+	const others = `resource.submissions s set retry_at = $2 from resource.submissions one
+		where one.id = $1 and s.tenant_id = one.tenant_id and s.status = 'accepted' and s.id <> $1`
+	s.Exec("update "+others, id, time.Now().Add(time.Hour))
+	one := orFail(s.kept().SubmissionStatus(s.t.Context(), uuid.Nil, id))(s.t)
+	orFail(s.kept().ProcessWaiting(s.t.Context(), one.WorkspaceID, time.Time{}, 100))(s.t)
+	s.Exec("update "+others, id, nil)
+}
+
+// kept returns the Engage part of the store.
+func (s *service) kept() *postgres.Engage { return s.app.store.Engage() }
 
 func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	t.Parallel()
@@ -75,25 +88,24 @@ func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
 	}
 	release := s.holdSupporters()
 	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			if err := s.kept().Process(context.Background(), workspaceID, one.ID); err != nil {
-				t.Error(err)
-			}
-		})
+	var finished atomic.Int32
+	process := func() {
+		n, err := s.kept().ProcessWaiting(context.Background(), workspaceID, time.Time{}, 100)
+		finished.Add(int32(n))
+		if err != nil {
+			t.Error(err)
+		}
 	}
-	s.awaitLocks(2) // one run is held within its work, another waits for its row, and the rest wait for a turn
+	for range 4 {
+		group.Go(process)
+	}
+	s.awaitLocks(1) // one run is held within its work; the others leave the row to it
 	release()
 	group.Wait()
-	wantsOnce()
-	// Simulates a process that died after it committed its work and before it completed the job.
-	s.Exec(`update river.river_job set state = 'running', attempt = 1, attempted_at = now() - interval '1 hour',
-		attempted_by = '{gone}'`)
-	s.run()
-	s.until("the job is done", func() bool {
-		return s.Count("select count(*) from river.river_job where state = 'completed'") == 1
-	})
-	must(t, s.kept().Reject(context.Background(), workspaceID, one.ID, "late"))
+	process() // as if another process had found it before
+	if n := finished.Load(); n != 1 {
+		t.Errorf("%d runs have finished the submission", n)
+	}
 	wantsOnce()
 }
 
@@ -128,22 +140,27 @@ func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
 	_, f := s.form()
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
+	trapped := s.accepted(f) // needs no supporter
+	s.Exec("update resource.submissions set trapped = true where id = $1", trapped.ID)
 	s.run()
-	for _, failed := range []int{1, 9} { // makes the try after so many failures due now, and skips to the ninth
-		s.until("the job has failed", func() bool {
-			return s.Count(`select count(*) from river.river_job
-				where state in ('available', 'retryable') and attempt = $1`, failed) == 1
+	for _, failures := range []int{1, 9} { // makes the next try due now, and skips to the ninth
+		s.until("the submission has failed", func() bool {
+			return s.Count(`select count(*) from resource.submissions
+				where failures = $1 and retry_at > now()`, failures) == 1
 		})
 		if state := s.state(one); state.Status != "accepted" {
-			t.Fatalf("after %d tries: %+v", failed, state)
+			t.Fatalf("after %d tries: %+v", failures, state)
 		}
-		s.Exec("update river.river_job set state = 'available', scheduled_at = now(), attempt = greatest(attempt, 8)")
+		s.Exec("update resource.submissions set failures = greatest(failures, 8), retry_at = now() where failures > 0")
 	}
 	state := s.ended(one)
 	if state.Status != "rejected" || !slices.Equal(state.Reasons, []string{engage.ReasonFailed}) {
 		t.Fatalf("%+v", state)
 	}
-	s.Wants(10, "select attempt::int from river.river_job")
+	state = s.ended(trapped)
+	if state.Status != "rejected" || !slices.Equal(state.Reasons, []string{engage.ReasonTrapped}) {
+		t.Fatalf("beside one that fails: %+v", state)
+	}
 }
 
 // testsAtOnce is more than the number of CPUs, since tests mostly wait for servers. Tests that measure time are not
@@ -210,49 +227,12 @@ func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
 	})
 	s.wantsRows(0, "resource.supporters", "")
 	s.wantsRows(len(all), "resource.submissions", "status = 'accepted'")
-	if s.Count("select count(*) from river.river_job where state = 'running'") == 0 {
-		t.Fatal("the killed worker had taken no job")
-	}
-	// The queue restarts the jobs of a dead process after a minute, and elects another leader: backdate both.
-	s.Exec("update river.river_leader set expires_at = elected_at + interval '1 microsecond'")
-	s.Exec("update river.river_job set attempted_at = now() - interval '2 minutes' where state = 'running'")
-	s.Exec("update river.river_job set scheduled_at = now()")
 	s.work(s.app)
 	for _, one := range all {
 		s.processed(one)
 	}
 	s.wantsRows(len(all), "resource.supporters", "")
 	w.thaw() // the first worker ends sooner when it can
-}
-
-func TestSubmit_AcceptedSubmissionAlwaysHasJob(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	_, f := s.form()
-	s.Exec("revoke insert on river.river_job from almoner_resourceapi")
-	token := s.submissionToken(f)
-	s.submit(f, nil, submissionOf(token, goodAnswers())).expect(t, 500, "INTERNAL", "")
-	s.wantsRows(0, "resource.submissions", "")
-	s.Exec("grant insert on river.river_job to almoner_resourceapi")
-	s.acceptedAs(s.submit(f, nil, submissionOf(token, goodAnswers())))
-}
-
-// F17: River runs priority 1 first. A workspace with a flooded form waits behind one with few submissions.
-func TestSubmissions_FloodedWorkspaceHasLowerPriority(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	_, h := s.workspace()
-	flooded := s.makeForm(h, allTypes)
-	s.accepted(flooded)
-	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
-		select gen_random_uuid(), tenant_id, form_id, gen_random_uuid(), answers, consents, trapped
-		from resource.submissions cross join generate_series(1, 300)`)
-	s.accepted(flooded)
-	_, h = s.workspace()
-	s.accepted(s.makeForm(h, allTypes))
-	for place, want := range []int{1, 4, 1} {
-		s.Wants(want, "select priority from river.river_job order by id offset $1 limit 1", place)
-	}
 }
 
 // newMasterKey returns a new value of ALMONER_KEYS.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -132,9 +133,7 @@ func TestErase_NothingOfFormCanBeReadWhileItIsErased(t *testing.T) {
 	s.do("DELETE", submissionsPath+"/"+waiting.ID.String(), h, "").expect(t, 404, "NOT_FOUND", "")
 	s.get(formsPath, h).has(t, `"count":0`)
 	s.get(f.path(), nil).expect(t, 404, "NOT_FOUND", "")
-	if err := s.kept().Process(t.Context(), workspaceID, waiting.ID); err != nil {
-		t.Error(err)
-	}
+	orFail(s.kept().ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100))(t)
 	s.wantsRows(0, "resource.supporters", "email = 'ada@example.org'")
 	s.batches(100)
 	s.wantsErasure(status, h, "processed", 1501)
@@ -167,7 +166,7 @@ func TestErase_NothingOfSupporterCanBeReadWhileTheyAreErased(t *testing.T) {
 	s.get(supportersPath+"/"+ada.String(), h).expect(t, 404, "NOT_FOUND", "")
 	s.do("DELETE", supportersPath+"/"+ada.String(), h, "").expect(t, 404, "NOT_FOUND", "")
 	s.get(supportersPath, h).has(t, `"count":1`).lacks(t, "ada@")
-	must(t, s.kept().Process(t.Context(), workspaceID, later.ID))
+	s.processOne(later.ID)
 	s.batches(100)
 	s.wantsErasure(status, h, "processed", 1203)
 	s.get(path+"/submissions", h).has(t, `"count":7`)
@@ -227,7 +226,7 @@ func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
 	s := ownService(t)
 	workspaceID, h := s.workspace()
 	f := s.makeForm(h, allTypes)
-	sent := s.accepted(f) // of ada@example.org
+	s.accepted(f) // of ada@example.org
 	// The worker stops between its insert and its commit: it waits for the list of the form, which this has locked.
 	conn := postgrestest.Connect(t, s.Database.Resourceapi)
 	tx, err := conn.Begin(t.Context())
@@ -240,8 +239,8 @@ func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
 	worked, erased := make(chan error, 1), make(chan answer, 1)
 	go func() {
 		for {
-			err := s.kept().Process(t.Context(), workspaceID, sent.ID)
-			if err == nil || t.Context().Err() != nil {
+			n, err := s.kept().ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100)
+			if n == 1 || t.Context().Err() != nil {
 				worked <- err
 				return
 			}
@@ -309,7 +308,7 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 	s.accepted(f)
 	s.accepted(f)
 	s.accepted(other)
-	must(t, s.kept().Process(t.Context(), uuid.Nil, id))
+	s.processOne(id)
 	path := submissionsPath + "/" + id.String()
 	s.get(path, h).wants(t, 200, id.String(), `"status":"processed"`)
 	s.get(path, elsewhere).expect(t, 404, "NOT_FOUND", "")

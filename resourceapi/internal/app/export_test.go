@@ -28,9 +28,10 @@ func TestSubmissions_FilterByStatusAndTime(t *testing.T) {
 		ids[i] = s.accepted(f).ID
 	}
 	for _, i := range []int{1, 3} {
-		must(t, s.kept().Process(t.Context(), uuid.Nil, ids[i]))
+		s.processOne(ids[i])
 	}
-	must(t, s.kept().Reject(t.Context(), uuid.Nil, ids[4], "no"))
+	s.Exec("update resource.submissions set trapped = true where id = $1", ids[4])
+	s.processOne(ids[4])
 	path := f.own() + "/submissions"
 	all := recordsOf[sentRecord](s, path+"?limit=2", h) // newest first
 	slices.Reverse(all)

@@ -55,17 +55,8 @@ func newEngage(p parts, webhooks worker.Webhooks) (all []routes, process func(co
 	if err != nil {
 		return nil, nil, err
 	}
-	queue, err := worker.NewQueue(p.store.JobDriver(), postgres.JobSchema)
-	if err != nil {
-		return nil, nil, err
-	}
-	store := p.store.Engage(queue)
-	processor := worker.New(p.store.JobDriver(), worker.Deps{
-		Schema:   postgres.JobSchema,
-		Store:    store,
-		Webhooks: webhooks,
-		Log:      p.log,
-	})
+	store := p.store.Engage()
+	processor := &worker.Worker{Store: store, Webhooks: webhooks, Log: p.log}
 	forms := &forms.Endpoint{
 		BaseURL:      p.config.BaseURL,
 		Gate:         p.gate,
@@ -169,23 +160,22 @@ func (w webhookParts) reseal(ctx context.Context, key []byte) {
 	}
 }
 
-// watchQueue registers metrics of the queue of submissions, which is queried at each scrape. All processes report the
-// same queue.
+// watchQueue registers metrics of the submissions that wait, which are counted at each scrape. All processes report the
+// same submissions.
 func watchQueue(registry *server.Registry, store *postgres.Store, log *slog.Logger) {
 	jobs := prometheus.NewDesc("almoner_queue_jobs",
-		"Submissions not processed yet, by the state of their job. All processes report the same queue.",
-		[]string{"state"}, nil)
+		"Submissions not processed yet: available, or retryable (failed, and tried again later). All processes "+
+			"report the same submissions.", []string{"state"}, nil)
 	oldest := prometheus.NewDesc("almoner_queue_oldest_job_seconds",
-		"How long the oldest runnable job has waited; 0 if none waits.", nil, nil)
+		"How long the oldest available submission has waited; 0 if none waits.", nil, nil)
 	server.WatchGauges(registry, func(ctx context.Context, set server.SetGauge) {
-		byState, age, err := store.Jobs(ctx)
+		all, failed, age, err := store.WaitingSubmissions(ctx)
 		if err != nil {
-			log.Warn("queue not measured", "cause", err)
+			log.Warn("waiting submissions not counted", "cause", err)
 			return
 		}
-		for _, state := range []string{"available", "running", "retryable", "scheduled"} {
-			set(jobs, float64(byState[state]), state)
-		}
+		set(jobs, float64(all-failed), "available")
+		set(jobs, float64(failed), "retryable")
 		set(oldest, age.Seconds())
 	}, jobs, oldest)
 }

@@ -385,42 +385,31 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 	}
 }
 
-// Jobs that wait for a form's list hold no more connections than the writes of the workspace may hold.
-func TestJobs_ShareTurnsWithWrites(t *testing.T) {
+// Of the submissions of one workspace a process works on one batch at a time, so that a locked form holds no more than
+// one connection.
+func TestWorker_LockedFormHoldsOneConnection(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	workspaceID, h := s.workspace()
 	form := s.makeForm(h, allTypes)
 	other, pat := s.reader()
-	jobs := s.kept()
-	for name, job := range map[string]func(id uuid.UUID) error{
-		"process": func(id uuid.UUID) error { return jobs.Process(t.Context(), workspaceID, id) },
-		"reject":  func(id uuid.UUID) error { return jobs.Reject(t.Context(), workspaceID, id, "late") },
-	} {
-		var all []sentSubmission
-		for range 4 {
-			all = append(all, s.accepted(form))
+	all := []sentSubmission{s.accepted(form), s.accepted(form)}
+	s.Exec("begin")
+	s.Exec("select resource.next_moment($1, $2)", workspaceID, form.ID.String())
+	s.run()
+	holders := func() int { // this test, and those that wait for it
+		return s.Count(`select count(distinct pid) from ` + testkit.Locks +
+			` where relation = 'resource.list_locks'::regclass`)
+	}
+	s.until("the worker waits for the form", func() bool { return holders() == 2 })
+	for range 10 {
+		s.get(listPath, as(pat, other)).wants(t, 200)
+		if n := holders(); n > 2 {
+			t.Errorf("%d connections wait for one workspace", n-1)
 		}
-		late := submissionOf(s.submissionToken(form), goodAnswers())
-		s.Exec("begin")
-		s.Exec("select resource.next_moment($1, $2)", workspaceID, form.ID.String())
-		var group sync.WaitGroup
-		group.Go(func() { s.submit(form, nil, late) })
-		for _, one := range all {
-			group.Go(func() { _ = job(one.ID) }) // some finish, some have waited too long
-		}
-		s.awaitLocks(2)
-		for range 10 {
-			s.get(listPath, as(pat, other)).wants(t, 200)
-			if n := s.locksAwaited(); n > 4 { // no other workspace writes
-				t.Errorf("%s: %d connections wait for one workspace, want at most 4", name, n)
-			}
-		}
-		s.Exec("rollback")
-		group.Wait()
-		must(t, job(all[0].ID))
-		if state := s.state(all[0]).Status; state == "accepted" {
-			t.Errorf("%s: afterwards the submission is %s", name, state)
-		}
+	}
+	s.Exec("rollback")
+	for _, one := range all {
+		s.processed(one)
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/rest"
-
-	store "github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 )
 
 // longSearch exceeds the time limit of a search in the workspace of slowWorkspace: its text is too short for the
@@ -41,7 +39,6 @@ func (s *service) slowWorkspace() (all []header) {
 // F13: searches that take too long are refused and do not slow down another workspace.
 func TestSearch_TooExpensiveIs422AndDoesNotSlowOthers(t *testing.T) {
 	s := ownService(t, searchesAsDescribed)
-	must(t, store.MigrateJobs(t.Context(), s.Database.Owner))
 	s.eventually(t, 200, func() answer { return s.get("/readyz", nil) })
 	greedy := s.slowWorkspace()
 	workspaceID, pat := s.reader()

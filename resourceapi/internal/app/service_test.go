@@ -23,7 +23,6 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -84,7 +83,7 @@ func (s *service) forTest(t testing.TB) *service {
 func ownService(t testing.TB, changes ...change) *service {
 	t.Helper()
 	s := &service{
-		Fixture: postgrestest.NewWithJobs(t, postgres.MigrateJobs),
+		Fixture: postgrestest.New(t),
 		running: &running{key: newKey(t, postgrestest.KeyID), log: &testkit.Log{}},
 		t:       t,
 	}

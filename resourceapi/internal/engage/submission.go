@@ -65,8 +65,6 @@ type Writer interface {
 	EraseAddress(ctx context.Context, workspaceID uuid.UUID, email string, by uuid.UUID) (Erasure, error)
 	// EraseSubmission returns ErrNoSubmission.
 	EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error
-	// Accept stores a submission together with the job that will process it. It returns ErrTokenUsed.
-	Accept(ctx context.Context, s Submission) error
 }
 
 // A Supporter is the sender of a submission, as far as the answers identify them.

@@ -42,12 +42,12 @@ func (s *site) forms() Records[engage.Form, engage.Form] {
 		Need:   perm.EngageReadForms,
 		Record: Itself[engage.Form],
 		Name:   "forms",
-		Page:   s.store.Engage(nil).Forms,
+		Page:   s.store.Engage().Forms,
 		Position: func(f engage.Form) rest.Position {
 			return rest.Position{CreatedAt: time.Time(f.CreatedAt), ID: f.ID}
 		},
 		NotFound: engage.ErrNotFound,
-		Read:     s.store.Engage(nil).Form,
+		Read:     s.store.Engage().Form,
 		Version:  func(f engage.Form) int { return f.Version },
 	}
 }
@@ -61,10 +61,10 @@ func (s *site) submissions() Records[engage.SubmissionRecord, engage.SubmissionR
 		Name:   "submissions",
 		Owner:  engage.ErrNotFound,
 		Find: func(ctx context.Context, workspaceID, form uuid.UUID) error {
-			_, err := s.store.Engage(nil).Form(ctx, workspaceID, form)
+			_, err := s.store.Engage().Form(ctx, workspaceID, form)
 			return err
 		},
-		PageOf: s.store.Engage(nil).Submissions,
+		PageOf: s.store.Engage().Submissions,
 		Position: func(r engage.SubmissionRecord) rest.Position {
 			return rest.Position{CreatedAt: time.Time(r.CreatedAt), ID: r.ID}
 		},
@@ -239,7 +239,7 @@ func TestRecords_ReadsOneOfWorkspace(t *testing.T) {
 func TestWrites_LookUpKeyBeforeInvalidRequestIsRefused(t *testing.T) {
 	s := newSite(t)
 	mistake, runs := error(nil), 0
-	writes := Writes[engage.Writer]{Module: s.module(), Need: perm.EngageReadForms, Once: s.store.Engage(nil).Once}
+	writes := Writes[engage.Writer]{Module: s.module(), Need: perm.EngageReadForms, Once: s.store.Engage().Once}
 	create := writes.Handler(
 		UpTo(20), func(r *WriteRequest) rest.Effect[engage.Writer] {
 			object := r.Object("application/json")

@@ -22,7 +22,7 @@ const (
 )
 
 // numberEvents assigns sequences to events until ctx ends: one step for each workspace that is behind, then the next.
-func (w *Worker[Tx]) numberEvents(ctx context.Context) {
+func (w *Worker) numberEvents(ctx context.Context) {
 	failing := func(err error) { w.Log.ErrorContext(ctx, "events not numbered; retrying", "cause", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
 		behind, err := w.Store.WorkspacesBehind(ctx, maxBehind)
@@ -72,7 +72,7 @@ type Webhooks interface {
 
 // A sender sends events to the endpoints that it claims, to each in a goroutine.
 type sender struct {
-	Deps
+	*Worker
 	group          sync.WaitGroup
 	quick, failing atomic.Int64    // endpoints to which it sends
 	work           context.Context // of the calls
@@ -80,10 +80,10 @@ type sender struct {
 }
 
 // sendWebhooks sends events to endpoints until ctx ends, then completes the deliveries in progress.
-func (w *Worker[Tx]) sendWebhooks(ctx context.Context) {
+func (w *Worker) sendWebhooks(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	s := &sender{Deps: w.Deps, work: work}
+	s := &sender{Worker: w, work: work}
 	failing := func(err error) { w.Log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
 		return webhookInterval, s.round(ctx)

@@ -284,6 +284,6 @@ func (t template) distribute(ctx context.Context) error {
 			return fmt.Errorf("distribute the template database: %w: %s", err, out)
 		}
 	}
-	// Tests create these themselves.
-	return execute(ctx, superuser, "drop schema river cascade", "drop index if exists resource.programmes_search")
+	// Tests create it themselves.
+	return execute(ctx, superuser, "drop index if exists resource.programmes_search")
 }

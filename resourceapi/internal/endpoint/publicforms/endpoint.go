@@ -48,8 +48,9 @@ type Store interface {
 	SubmissionStatus(ctx context.Context, workspaceID, id uuid.UUID) (engage.Submission, error)
 	// FirstAnswer returns the answer stored under the key. The error may be rest.ErrReused.
 	FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error)
-	// Once runs effect in one transaction, or returns the answer already stored under key.
-	Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error)
+	// Accept stores a submission, and its answer under the key if one was given, or returns the answer already stored
+	// under the key. The error may be rest.ErrReused or engage.ErrTokenUsed.
+	Accept(ctx context.Context, key rest.Key, s engage.Submission, answer rest.Answer) (rest.Answer, error)
 }
 
 // An Endpoint makes the handlers.
@@ -335,22 +336,19 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given rest.Ob
 	}, err
 }
 
-// accept stores the submission with its job and builds the answer, whose statusUrl returns its status (spec 4.5). The
-// answer is stored sealed: it has the token of the status.
+// accept stores the submission and returns the answer, whose statusUrl returns its status (spec 4.5). The answer is
+// stored sealed: it has the token of the status.
 func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission) (rest.Answer, error) {
-	answer, err := e.Store.Once(ctx, key, func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
-		if err := writer.Accept(ctx, s); err != nil {
-			return rest.Answer{}, err
-		}
-		token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
-		at := e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token
-		content, err := web.EncodeJSON(map[string]any{"id": s.ID, "status": engage.Accepted, "statusUrl": at})
-		return rest.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}, err
-	})
+	token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
+	at := e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token
+	content, err := web.EncodeJSON(map[string]any{"id": s.ID, "status": engage.Accepted, "statusUrl": at})
 	if err != nil {
 		return rest.Answer{}, err
 	}
-	answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
+	answer := rest.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}
+	if answer, err = e.Store.Accept(ctx, key, s, answer); err == nil {
+		answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
+	}
 	return answer, err
 }
 

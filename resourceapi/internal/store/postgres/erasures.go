@@ -76,7 +76,7 @@ func (e *Engage) RecordExport(ctx context.Context, workspaceID, by, form uuid.UU
 		uuid.Must(uuid.NewV7()), workspaceID, by, form, map[string]string{"format": format}, web.RequestID(ctx))
 }
 
-// EraseSubmission implements engage.Writer. The job of a submission that waits then finds nothing to do.
+// EraseSubmission implements engage.Writer.
 func (w *writing) EraseSubmission(ctx context.Context, workspaceID, id, by uuid.UUID) error {
 	t, deleted := w.transaction(ctx), int64(0)
 	for _, months := range monthsOf(id) {
@@ -134,15 +134,15 @@ func (w *writing) EraseAddress(
 	return t.erasePerson(workspaceID, t.lockPerson(workspaceID, email), email, by)
 }
 
-// lockAddress makes the transaction the only one of the workspace that adds or erases the supporter with the address.
-// Without it, an erasure would not find a supporter whom a worker has added and not committed yet. It comes before the
-// locks of submissions.
-func (t *transaction) lockAddress(workspaceID uuid.UUID, email string) {
-	if email != "" {
-		t.exec("lock an address",
-			"select pg_advisory_xact_lock(hashtextextended('address ' || $1::text || ' ' || $2, 0))",
-			workspaceID.String(), email)
-	}
+// lockAddresses makes the transaction the only one of the workspace that adds or erases the supporters with these
+// addresses, of which "" is none. Without it, an erasure would not find a supporter whom a worker has added and not
+// committed yet. It comes before the locks of submissions. The locks are taken in one order, so that two workers do not
+// wait for each other.
+func (t *transaction) lockAddresses(workspaceID uuid.UUID, emails ...string) {
+	t.exec("lock addresses", `
+		select pg_advisory_xact_lock(key) from (
+			select distinct hashtextextended('address ' || $1::text || ' ' || email, 0) as key
+			from unnest($2::text[]) email where email <> '' order by key) keys`, workspaceID.String(), emails)
 }
 
 // lockPerson locks an address in its canonical spelling, unless it is empty, and then locks and returns its supporters.
@@ -151,7 +151,7 @@ func (t *transaction) lockPerson(workspaceID uuid.UUID, email string) (person []
 	if email == "" {
 		return nil
 	}
-	t.lockAddress(workspaceID, email)
+	t.lockAddresses(workspaceID, email)
 	person = t.otherSupporters(workspaceID, email)
 	var id uuid.UUID
 	if t.row("find a supporter", "select id from resource.supporters where tenant_id = $1 and email = $2 for update",

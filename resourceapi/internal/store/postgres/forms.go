@@ -3,22 +3,31 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
+	"github.com/almonerhq/almoner/shared/database/pg"
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
 // Engage is the part of the Store for forms, submissions and supporters.
 type Engage struct {
 	*Store
-	queue Queue
+	byKey     pg.Batcher[string, *engage.FormState] // reads forms; the answer is nil for an unknown embed key
+	acceptors acceptors
+	arrived   chan struct{}
 }
 
-// Engage returns the Engage part of the store. The jobs of submissions are added to queue.
-func (s *Store) Engage(queue Queue) *Engage { return &Engage{s, queue} }
+// Engage returns the Engage part of the store.
+func (s *Store) Engage() *Engage {
+	e := &Engage{Store: s, acceptors: acceptors{byForm: map[uuid.UUID]*acceptor{}}, arrived: make(chan struct{}, 1)}
+	limitReads(&e.byKey, s.pool)
+	e.byKey.Answer = e.formsByKey
+	return e
+}
 
 // FirstAnswer returns the answer stored under the key, without claiming it. The error may be rest.ErrReused.
 func (e *Engage) FirstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {
@@ -92,13 +101,34 @@ func (t *transaction) form(what, sql string, args ...any) engage.Form {
 }
 
 // FormByKey reads the form of an embed key, in any state, with the state of the module in its workspace, in one round
-// trip. It returns engage.ErrNotFound.
+// trip. The caller must not change its fields. It returns engage.ErrNotFound.
 func (e *Engage) FormByKey(ctx context.Context, embedKey string) (engage.FormState, error) {
-	return oneRow(ctx, e.pool, engage.ErrNotFound, pgx.RowToStructByName[engage.FormState], `
+	ctx, cancel := e.pool.bounded(ctx)
+	defer cancel()
+	form, err := e.byKey.Do(ctx, embedKey)
+	switch {
+	case err != nil:
+		return engage.FormState{}, outcome(err)
+	case form == nil:
+		return engage.FormState{}, engage.ErrNotFound
+	}
+	return *form, nil
+}
+
+// formsByKey reads the form of each key, which several requests may have in common.
+func (e *Engage) formsByKey(ctx context.Context, keys []string) ([]*engage.FormState, error) {
+	all, err := allRows(ctx, e.pool.Pool, pgx.RowToAddrOfStructByName[engage.FormState], `
 		select `+formColumns+`, coalesce(m.enabled, false) as module_enabled,
 			coalesce(m.provisioned, false) as module_provisioned
 		from resource.forms f left join account.module_state(f.tenant_id, 'engage') m on true
-		where f.embed_key = $1 and f.erased_at is null`, embedKey)
+		where f.embed_key = any($1) and f.erased_at is null`, slices.Compact(slices.Sorted(slices.Values(keys))))
+	forms := make([]*engage.FormState, len(keys))
+	for i, key := range keys {
+		if at := slices.IndexFunc(all, func(f *engage.FormState) bool { return f.EmbedKey == key }); at >= 0 {
+			forms[i] = all[at]
+		}
+	}
+	return forms, err
 }
 
 // Form reads a form of the workspace. It returns engage.ErrNotFound, also for a form of another workspace.

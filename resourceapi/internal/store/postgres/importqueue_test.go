@@ -269,38 +269,29 @@ func TestImport_OvertakenImportIsRetried(t *testing.T) {
 	i.expectLatest()
 }
 
-func TestJobs_CountsByStateAndReportsOldestWait(t *testing.T) {
+func TestWaitingSubmissions_CountsFailedAndReportsOldestWait(t *testing.T) {
 	t.Parallel()
-	w := postgrestest.NewWithJobs(t, MigrateJobs)
-	store := open(t, w)
-	wants := func(oldest time.Duration, available, running int) {
+	w := postgrestest.New(t)
+	store, workspaceID := open(t, w), w.Workspace()
+	form := addForm(w, workspaceID)
+	wants := func(oldest time.Duration, all, failed int) {
 		t.Helper()
-		byState, waited, err := store.Jobs(t.Context())
-		if err != nil || byState["available"] != available || byState["running"] != running ||
-			byState["completed"] != 0 {
-			t.Errorf("%v %v", byState, err)
-		}
-		if waited < oldest || waited > oldest+10*time.Minute {
-			t.Errorf("the oldest has waited %v, want %v", waited, oldest)
+		gotAll, gotFailed, waited, err := store.WaitingSubmissions(t.Context())
+		if err != nil || gotAll != all || gotFailed != failed || waited < oldest || waited > oldest+10*time.Minute {
+			t.Errorf("%d %d %v %v, want %d %d %v", gotAll, gotFailed, waited, err, all, failed, oldest)
 		}
 	}
 	wants(0, 0, 0)
-	w.Exec(
-		`insert into river.river_job
-			(args, state, kind, max_attempts, scheduled_at, attempt, attempted_at, finalized_at) values
-		('{}', 'running', 'x', 9, now() - interval '9 hours', 1, now(), null),
-		('{}', 'completed', 'x', 9, now() - interval '9 hours', 1, now(), now()),
-		('{}', 'retryable', 'x', 9, now() + interval '1 hour', 1, now(), null)`,
-	)
-	wants(0, 0, 1)
-	w.Exec(
-		`insert into river.river_job (args, state, kind, max_attempts, scheduled_at) values
-		('{}', 'available', 'x', 9, now() - interval '1 hour'), ('{}', 'available', 'x', 9, now())`,
-	)
+	add := func(age, retry string) {
+		w.Exec(`insert into resource.submissions
+			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at, retry_at)
+			values (gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false, now() - $3::text::interval,
+			now() + $4::text::interval)`, workspaceID, form, age, retry)
+	}
+	add("9 hours", "1 hour")
+	wants(0, 1, 1)
+	add("1 hour", "-1 second")
 	wants(time.Hour, 2, 1)
-	// The job is due, and no worker makes it available.
-	w.Exec(`update river.river_job set scheduled_at = now() - interval '2 hours' where state = 'retryable'`)
-	wants(2*time.Hour, 2, 1)
 }
 
 // processes checks whether there was an import to process.

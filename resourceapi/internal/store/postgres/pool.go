@@ -311,16 +311,18 @@ func Open(ctx context.Context, url credential.Source, limits Limits, tracers ...
 		}
 		*pool = &database{opened, timeout}
 	}
-	s.reads = pg.Batcher[readQuery, readResult]{
-		Answer: s.sendReads,
-		Most:   maxReads,
-		// As many as the CPUs can serve, leaving connections for everything else.
-		AtOnce:    min(runtime.GOMAXPROCS(0), max(1, int(general)/2)),
-		Within:    timeout,
-		Alone:     timeout / 2,
-		MostAlone: max(1, int(general)/4),
-	}
+	s.reads.Answer = s.sendReads
+	limitReads(&s.reads, s.pool)
 	return s, nil
+}
+
+// limitReads sets the limits of a Batcher of reads.
+func limitReads[Q, A any](b *pg.Batcher[Q, A], pool *database) {
+	general := int(pool.Config().MaxConns)
+	b.Most = maxReads
+	// As many as the CPUs can serve, leaving connections for everything else.
+	b.AtOnce = min(runtime.GOMAXPROCS(0), max(1, general/2))
+	b.Within, b.Alone, b.MostAlone = pool.timeout, pool.timeout/2, max(1, general/4)
 }
 
 // shares returns how many connections are for searches and how many for everything else. One is for Ready. With fewer

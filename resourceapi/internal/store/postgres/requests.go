@@ -187,10 +187,7 @@ func (s *Store) UsageRecorder(log *slog.Logger) *standing.UsageRecorder {
 var answers = rest.AnswerTable{Name: "resource.idempotency_keys"}
 
 // writing implements programme.Writer, engage.Writer and delivery.Writer within one transaction.
-type writing struct {
-	tx    pgx.Tx
-	queue Queue // of Engage
-}
+type writing struct{ tx pgx.Tx }
 
 // transaction returns the transaction for the statements of one method.
 func (w *writing) transaction(ctx context.Context) *transaction {
@@ -202,21 +199,21 @@ func (w *writing) transaction(ctx context.Context) *transaction {
 // one key, the second waits for the first. An error of effect is returned unchanged, and nothing is stored.
 func (s *Store) Once(ctx context.Context, key rest.Key, effect rest.Effect[programme.Writer]) (rest.Answer, error) {
 	return s.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
-		return effect(ctx, &writing{tx: tx})
+		return effect(ctx, &writing{tx})
 	})
 }
 
 // Once is Store.Once for the writes of Engage.
 func (e *Engage) Once(ctx context.Context, key rest.Key, effect rest.Effect[engage.Writer]) (rest.Answer, error) {
 	return e.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
-		return effect(ctx, &writing{tx, e.queue})
+		return effect(ctx, &writing{tx})
 	})
 }
 
 // Once is Store.Once for changes of webhook endpoints.
 func (w *Webhooks) Once(ctx context.Context, key rest.Key, effect rest.Effect[delivery.Writer]) (rest.Answer, error) {
 	return w.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
-		return effect(ctx, &writing{tx: tx})
+		return effect(ctx, &writing{tx})
 	})
 }
 
@@ -232,12 +229,13 @@ func (s *Store) once(ctx context.Context, key rest.Key, effect rest.Effect[pgx.T
 
 // Writes of one workspace wait for each other in Postgres (programmes.go), each holding a connection. So each process
 // runs only a few writes of a workspace in Postgres at once; the others wait without a connection, and no workspace
-// can use up the pool. The jobs that finish its submissions take turns with its writes.
+// can use up the pool.
 //
-// An import takes no turn, since it would hold it for seconds. It cannot use up the pool either: a process handles
-// one import at a time, over all workspaces, with one connection. So of the 11 general connections that the default
-// of 16 leaves, one workspace holds at most 6 at once: 2 for writes and jobs, 3 for long pages (package gate) and 1
-// for an import. While no other workspace writes, it may use 4 for writes.
+// An import takes no turn, since it would hold it for seconds, nor does the processing of submissions. They cannot use
+// up the pool either: a process handles one import at a time, over all workspaces, with one connection, and submissions
+// of one workspace on one connection. So of the 11 general connections that the default of 16 leaves, one workspace
+// holds at most 7 at once: 2 for writes, 1 for its submissions, 3 for long pages (package gate) and 1 for an import.
+// While no other workspace writes, it may use 4 for writes.
 const (
 	maxWrites    = 256             // of a workspace, running or waiting
 	maxWriteWait = 2 * time.Second // for the turn

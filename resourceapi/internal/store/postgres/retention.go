@@ -13,9 +13,6 @@ const (
 	SupportersSetting = "ALMONER_RETENTION_SUPPORTERS_DAYS"
 )
 
-// keepJobs is how long River keeps discarded jobs.
-const keepJobs = 7 * 24 * time.Hour
-
 // Retention returns the store that deletes the records of the resource schema that are no longer needed. keepImports is
 // how long imports are kept after they have ended, and keepSupporters how long supporters are kept after their last
 // submission was deleted. Zero keeps them for ever.
@@ -26,8 +23,6 @@ func (s *Store) Retention(keepImports, keepSupporters time.Duration) *retention.
 		retention.RowsOf("resource.imports", "tenant_id, id", "t.finished_at", "").
 			Configured("finished imports", ImportsSetting, keepImports),
 		answers.Kind(),
-		retention.RowsOf("river.river_job", "id", "t.finalized_at",
-			"t.state in ('completed', 'cancelled', 'discarded')").Fixed("finished jobs", keepJobs),
 		retention.RowsOf("account.webhook_deliveries", "tenant_id, id", "t.created_at", "").
 			Fixed("deliveries of webhooks", retention.Days(webhook.LogDays)),
 		formerSecrets(),

@@ -32,7 +32,7 @@ type retentionTest struct {
 
 func newRetentionTest(t *testing.T) *retentionTest {
 	t.Helper()
-	w := postgrestest.NewWithJobs(t, MigrateJobs)
+	w := postgrestest.New(t)
 	store := open(t, w)
 	records := store.Retention(keepImported, keepLeft)
 	return &retentionTest{w, t, store, records, w.Workspace()}
@@ -114,7 +114,7 @@ func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
 	r.Wants(0, "select count(*) from resource.supporters_left")
 }
 
-func TestRetention_ImportsKeysAndJobs(t *testing.T) {
+func TestRetention_ImportsKeysAndOthers(t *testing.T) {
 	t.Parallel()
 	r := newRetentionTest(t)
 	for _, c := range []struct {
@@ -130,8 +130,6 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 		{"finished erasures", keepErasures, `insert into resource.erasures
 				(tenant_id, id, kind, subjects, user_id, request_id, status, finished_at)
 			values (gen_random_uuid(), gen_random_uuid(), 'form', '{}', gen_random_uuid(), '', 'processed', $1)`},
-		{"finished jobs", 7 * testDay, `insert into river.river_job (state, args, kind, finalized_at, max_attempts)
-			values ('completed', '{}', 'x', $1, 1)`},
 		{"deliveries of webhooks", 7 * testDay, `with t as (
 				insert into account.tenants (id, organisation_id, name)
 				select gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id
@@ -155,7 +153,7 @@ func TestRetention_ImportsKeysAndJobs(t *testing.T) {
 	r.Exec(`insert into resource.imports (id, tenant_id, user_id, content, created_at)
 		values (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'name', now() - interval '1 year')`)
 	r.deletes("finished imports", 0)
-	if len(r.records.Kinds()) != 8 {
+	if len(r.records.Kinds()) != 7 {
 		t.Errorf("%d kinds: add a row to these tests", len(r.records.Kinds()))
 	}
 }
@@ -219,9 +217,6 @@ func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 		orFail(tx.Exec(t.Context(), "set local "+setting+" = off"))(t)
 	}
 	for _, k := range r.records.Kinds() {
-		if k.Name == "finished jobs" { // River's table, which is short
-			continue
-		}
 		rows, err := tx.Query(t.Context(), "explain (costs off) "+k.Due+" limit 500", time.Now().AddDate(-1, 0, 0))
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 // shared is the database of the tests that look at their own workspaces only.
 var shared = testkit.Once(func(t testing.TB) *postgrestest.Fixture {
-	return postgrestest.NewWithJobs(t, MigrateJobs)
+	return postgrestest.New(t)
 })
 
 // newStore returns an organisation in the shared database, and a Store.

@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"context"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
+	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
@@ -147,29 +146,18 @@ func TestSubmissionMonths_MonthsAreAddedLaterIfSubmissionsAreInUse(t *testing.T)
 	}
 }
 
-func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
+func TestRoles_ReachTheirOwnRecordsOnly(t *testing.T) {
 	t.Parallel()
 	w := postgrestest.New(t)
-	var group sync.WaitGroup
-	for range 3 {
-		group.Go(func() {
-			if err := MigrateJobs(context.Background(), w.Database.Owner); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
-	must(t, MigrateJobs(context.Background(), w.Database.Owner)) // a second time
 	service := postgrestest.Connect(t, w.Database.Resourceapi)
-	orFail(service.Exec(t.Context(), "delete from river.river_job"))(t)
 	authserver := postgrestest.Connect(t, w.Database.Authserver)
 	for session, forbidden := range map[*pgx.Conn][]string{
 		service: {
-			"create table river.mine (id int)", "drop table river.river_job", "select * from account.tenant_modules",
-			"select * from account.users",
+			"create table resource.mine (id int)", "drop table resource.submissions",
+			"select * from account.tenant_modules", "select * from account.users",
 		},
 		authserver: {
-			"select * from river.river_job", "select * from resource.submissions",
+			"select * from resource.submissions",
 			"select * from account.module_state(gen_random_uuid(), 'engage')",
 		},
 	} {
@@ -181,19 +169,36 @@ func TestMigrateJobs_CreatesQueueForServiceRoleOnly(t *testing.T) {
 	}
 }
 
-// A submission whose answers cannot be decoded is rejected, so that its job ends.
-func TestReject_DoesNotReadAnswers(t *testing.T) {
+// A submission whose answers cannot be decoded does not hold up the others of its workspace, is tried again later and
+// later, and is rejected after the last try.
+func TestProcess_BrokenSubmissionIsRejectedInTheEnd(t *testing.T) {
 	t.Parallel()
 	w, store := newStore(t)
-	workspaceID, id := w.Workspace(), uuid.New()
-	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
-		values ($1, $2, $3, gen_random_uuid(), '"no object"', '[]', false)`, id, workspaceID, addForm(w, workspaceID))
-	if err := store.Engage(nil).Process(t.Context(), workspaceID, id); err == nil {
-		t.Error("the submission was processed")
+	workspaceID := w.Workspace()
+	form := addForm(w, workspaceID)
+	broken, whole := uuid.New(), uuid.New()
+	for id, answers := range map[uuid.UUID]string{broken: `"no object"`, whole: "{}"} {
+		w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
+			values ($1, $2, $3, gen_random_uuid(), $4, '[]', false)`, id, workspaceID, form, answers)
 	}
-	for range 2 {
-		must(t, store.Engage(nil).Reject(t.Context(), workspaceID, id, "It cannot be read."))
+	finishes := func(want int, fails bool) {
+		t.Helper()
+		n, err := store.Engage().ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100)
+		if n != want || (err != nil) != fails {
+			t.Fatalf("%d, %v, want %d", n, err, want)
+		}
 	}
-	w.Wants(1, `select count(*) from resource.submissions where tenant_id = $1 and status = 'rejected'
-		and reasons = '["It cannot be read."]'`, workspaceID)
+	finishes(1, true)
+	const inState = "select count(*) from resource.submissions where id = $1 and status = $2"
+	w.Wants(1, inState, whole, "processed")
+	for failures := 1; failures < tries; failures++ {
+		finishes(0, false) // it is not due
+		w.Wants(1, inState+` and failures = $3
+			and retry_at - now() between interval '1 second' * ($3 ^ 4 - 60) and interval '1 second' * $3 ^ 4`,
+			broken, "accepted", failures)
+		w.Exec("update resource.submissions set retry_at = now() where id = $1", broken)
+		finishes(failures/(tries-1), true)
+	}
+	w.Wants(1, inState+" and reasons = to_jsonb(array[$3::text])", broken, "rejected", engage.ReasonFailed)
+	finishes(0, false)
 }

@@ -203,7 +203,7 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 			r := rest.Range{Limit: limit, Filter: filter}
 			for more := true; more; {
 				var last engage.SubmissionRecord
-				end, err := store.Engage(nil).Submissions(t.Context(), workspaceID, form, r,
+				end, err := store.Engage().Submissions(t.Context(), workspaceID, form, r,
 					func(s engage.SubmissionRecord) bool {
 						last, found = s, append(found, s.ID)
 						return true
@@ -263,7 +263,15 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	form := addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 150)
 	w.Exec("analyze resource.submissions")
-	e := store.Engage(noJobs{})
+	e := store.Engage()
+	orFail(e.Accept(t.Context(), rest.Key{}, engage.Submission{
+		ID:          id,
+		WorkspaceID: workspaceID,
+		Form:        form,
+		Token:       uuid.New(),
+		Answers:     engage.Answers{},
+		Consents:    []engage.ConsentAnswer{},
+	}, rest.Answer{}))(t)
 	all := w.Count(submissionMonths)
 	future := w.Count(submissionMonths + " where starts > now()")
 	for _, c := range []struct {
@@ -271,21 +279,13 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 		most int // partitions
 		do   func() error
 	}{
-		{"accept", 2, func() error {
-			return pgx.BeginFunc(t.Context(), store.pool, func(tx pgx.Tx) error {
-				return (&writing{tx, noJobs{}}).Accept(t.Context(), engage.Submission{
-					ID:          id,
-					WorkspaceID: workspaceID,
-					Form:        form,
-					Token:       uuid.New(),
-					Answers:     engage.Answers{},
-					Consents:    []engage.ConsentAnswer{},
-				})
-			})
-		}},
+		{"wait", 2, func() error { _, err := e.NextWaiting(t.Context(), uuid.Nil, time.Now()); return err }},
 		{"read", 2, func() error { _, err := e.Submission(t.Context(), workspaceID, id); return err }},
 		{"status", 2, func() error { _, err := e.SubmissionStatus(t.Context(), workspaceID, id); return err }},
-		{"process", 2, func() error { return e.Process(t.Context(), workspaceID, id) }},
+		{"process", 2, func() error {
+			_, err := e.ProcessWaiting(t.Context(), workspaceID, time.Now(), 100)
+			return err
+		}},
 		{"first page", 2 + future, func() error {
 			_, err := e.Submissions(t.Context(), workspaceID, form, rest.Range{Limit: 20},
 				func(engage.SubmissionRecord) bool { return true })
@@ -328,16 +328,11 @@ func partitionsOf(t *testing.T, w *postgrestest.Fixture, s pgx.TraceQueryStartDa
 	return counts
 }
 
-// noJobs is a Queue that adds no job.
-type noJobs struct{}
-
-func (noJobs) Add(context.Context, pgx.Tx, uuid.UUID, uuid.UUID, int) error { return nil }
-
 // A submission is found even if its id has no time, or another one than its month.
 func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
 	t.Parallel()
 	w := withMonths(t)
-	e, workspaceID := open(t, w).Engage(noJobs{}), w.Workspace()
+	e, workspaceID := open(t, w).Engage(), w.Workspace()
 	form := addForm(w, workspaceID)
 	future, past := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	copy(future[:6], "\xff\xff\xff\xff\xff\xff") // the time
@@ -351,8 +346,8 @@ func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
 		w.Exec(`insert into resource.submissions
 			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 			values ($1, $2, $3, $1, '{}', '[]', true, now() - interval '100 days')`, id, workspaceID, form)
-		if err := e.Process(t.Context(), workspaceID, id); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if n, err := e.ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100); n != 1 || err != nil {
+			t.Errorf("%s: %d, %v", name, n, err)
 		}
 		for _, in := range []uuid.UUID{workspaceID, uuid.Nil} {
 			if s, err := e.SubmissionStatus(t.Context(), in, id); err != nil || s.Status != engage.Rejected {
@@ -374,7 +369,7 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	t.Parallel()
 	w := withMonths(t)
 	store, workspaceID := open(t, w), w.Workspace()
-	e, form := store.Engage(noJobs{}), addForm(w, workspaceID)
+	e, form := store.Engage(), addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 10)
 	changed := func() (ids []uuid.UUID) {
 		since := rest.Filter{UpdatedSince: time.Now().Add(-time.Hour)}
@@ -394,7 +389,7 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	id := uuid.New()
 	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		values ($1, $2, $3, $1, '{}', '[]', false, now() - interval '100 days')`, id, workspaceID, form)
-	must(t, e.Process(t.Context(), workspaceID, id))
+	orFail(e.ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100))(t)
 	if ids := changed(); len(ids) != 2 || ids[1] != id {
 		t.Errorf("the changed submissions are %v, want two, the older one %s", ids, id)
 	}

@@ -3,14 +3,11 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -21,37 +18,6 @@ const (
 	foreignKeyViolation = "23503"
 	uniqueViolation     = "23505"
 )
-
-// maxCounted bounds the count of a workspace's waiting submissions: a higher count makes no difference to a Queue, nor
-// do submissions that were accepted in an earlier month.
-const maxCounted = 500
-
-// Accept implements engage.Writer. It adds the submission and its job in one transaction.
-func (w *writing) Accept(ctx context.Context, s engage.Submission) error {
-	t, waiting := w.transaction(ctx), 0
-	t.row("count the waiting submissions", `select count(*) from (
-		select 1 from resource.submissions where tenant_id = $1 and status = 'accepted'`+
-		inMonths(time.Now().Add(-maxClockSkew), time.Now().Add(maxClockSkew))+" limit $2) w",
-		s.WorkspaceID, maxCounted).read(&waiting)
-	at := t.nextMoment(s.WorkspaceID, s.Form.String(), 1)
-	if t.err != nil {
-		return t.err
-	}
-	t.exec("store a submission", `
-		insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-		values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		s.ID, s.WorkspaceID, s.Form, s.Token, s.Answers, s.Consents, s.Trapped, at)
-	switch {
-	case refusedBy(t.err, uniqueViolation, "submissions"): // the id is new, so only the token can violate a unique key
-		return engage.ErrTokenUsed
-	case refusedBy(t.err, foreignKeyViolation, "submissions"):
-		return engage.ErrNotFound // the form was erased meanwhile
-	case t.err != nil:
-		return t.err
-	}
-	t.fail("queue a submission", w.queue.Add(ctx, w.tx, s.WorkspaceID, s.ID, waiting))
-	return t.err
-}
 
 // SubmissionStatus reads the status of a submission, or returns engage.ErrNotFound. If workspaceID is zero, as in a
 // status token of an earlier release, it searches all workspaces.
@@ -101,133 +67,6 @@ func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (enga
 	return oneSubmission(ctx, s.pool, id, engage.ErrNoSubmission, scanSubmission, text, workspaceID, id)
 }
 
-// Process finishes a submission in one transaction: if the process stops at any point, either nothing or everything
-// has happened, and a second run changes nothing (E5). If workspaceID is zero, as in a job of an earlier release,
-// Process searches all workspaces.
-func (e *Engage) Process(ctx context.Context, workspaceID, id uuid.UUID) error {
-	return e.end(ctx, workspaceID, id, (*transaction).process)
-}
-
-// Reject rejects a submission that cannot be processed. It does not read the answers, which may be the reason. It
-// leaves a finished submission unchanged. workspaceID is as for Process.
-func (e *Engage) Reject(ctx context.Context, workspaceID, id uuid.UUID, reason string) error {
-	return e.end(ctx, workspaceID, id, func(t *transaction, workspaceID, id uuid.UUID) {
-		if s := t.takeSubmission(workspaceID, id, " for update"); s != nil {
-			t.finish(s, engage.Rejected, nil, reason)
-		}
-	})
-}
-
-// end runs work, which finishes the submission, in a transaction and in a turn of the submission's workspace, because
-// submissions and writes of one workspace wait for each other in Postgres.
-func (e *Engage) end(
-	ctx context.Context, workspaceID, id uuid.UUID, work func(t *transaction, workspaceID, id uuid.UUID),
-) error {
-	ctx, cancel := bounded(ctx, workTimeout)
-	defer cancel()
-	if workspaceID == uuid.Nil {
-		found, err := optional(oneSubmission(ctx, e.pool, id, pgx.ErrNoRows, pgx.RowTo[uuid.UUID],
-			"select tenant_id from resource.submissions where id = $1 and status = 'accepted'", id))
-		if err != nil {
-			return fmt.Errorf("find the workspace of a submission: %w", err)
-		}
-		if found == nil {
-			return nil // already finished by another run
-		}
-		workspaceID = *found
-	}
-	return e.inTurn(ctx, workspaceID, func() error {
-		return inTransaction(ctx, e.pool, func(t *transaction) { work(t, workspaceID, id) })
-	})
-}
-
-// takeSubmission reads a waiting submission, with the lock, but does not parse its answers. It returns nil if another
-// run has finished it, or if it is being erased.
-func (t *transaction) takeSubmission(workspaceID, id uuid.UUID, lock string) *engage.Submission {
-	s := &engage.Submission{ID: id, WorkspaceID: workspaceID}
-	for _, months := range monthsOf(id) {
-		if t.row("take a submission", `select form_id, created_at, trapped, answers from resource.submissions
-			where tenant_id = $1 and id = $2 and status = 'accepted'`+months+notErased+lock, workspaceID, id).
-			find(&s.Form, &s.CreatedAt, &s.Trapped, (*[]byte)(&s.StoredAnswers)) {
-			return s
-		}
-	}
-	return nil
-}
-
-func (t *transaction) process(workspaceID, id uuid.UUID) {
-	// The sender's address is locked before the submission, as an erasure does. Answers and fields never change.
-	s := t.takeSubmission(workspaceID, id, "")
-	if s == nil {
-		return
-	}
-	sender := t.senderOf(s)
-	t.lockAddress(workspaceID, sender.Email)
-	if s = t.takeSubmission(workspaceID, id, " for update"); s == nil {
-		return
-	}
-	if s.Trapped {
-		t.finish(s, engage.Rejected, nil, engage.ReasonTrapped)
-		return
-	}
-	supporter := t.ensureSupporter(workspaceID, sender)
-	t.finish(s, engage.Processed, &supporter)
-}
-
-// senderOf finds the sender in the answers of a submission. A trapped one has none.
-func (t *transaction) senderOf(s *engage.Submission) (sender engage.Supporter) {
-	if s.Trapped {
-		return sender
-	}
-	t.fail("read the answers of a submission", json.Unmarshal(s.StoredAnswers, &s.Answers))
-	var fields []engage.Field
-	t.row("read the fields of a form", "select fields from resource.forms where tenant_id = $1 and id = $2",
-		s.WorkspaceID, s.Form).read(&fields)
-	return engage.SupporterOf(fields, s.Answers)
-}
-
-// ensureSupporter returns the supporter of a submission. If the e-mail address is known, it returns the existing
-// supporter unchanged: the sender has not proved to be that person (E6).
-func (t *transaction) ensureSupporter(workspaceID uuid.UUID, s engage.Supporter) uuid.UUID {
-	id := uuid.Must(uuid.NewV7())
-	added := t.exec("add a supporter", `
-		insert into resource.supporters (id, tenant_id, email, phone, name, canonical)
-		values ($1, $2, nullif($3, ''), nullif($4, ''), nullif($5, ''), true)
-		on conflict (tenant_id, email) do nothing`,
-		id, workspaceID, s.Email, s.Phone, s.Name)
-	if added == 0 {
-		t.row("find a supporter", "select id from resource.supporters where tenant_id = $1 and email = $2",
-			workspaceID, s.Email).read(&id)
-	}
-	return id
-}
-
-// finish ends a submission, which has no supporter and no reasons yet.
-func (t *transaction) finish(s *engage.Submission, status engage.Status, supporter *uuid.UUID, reasons ...string) {
-	at := t.nextMoment(s.WorkspaceID, s.Form.String(), 1)
-	t.exec("finish a submission", `
-		update resource.submissions set status = $4, supporter_id = $5, reasons = $6, finished_at = $7
-		where tenant_id = $1 and id = $2 and created_at = $3`+inMonths(s.CreatedAt, s.CreatedAt),
-		s.WorkspaceID, s.ID, s.CreatedAt, string(status), supporter, append([]string{}, reasons...), at)
-}
-
-// JobSchema is the schema of the job queue's tables.
-const JobSchema = "river"
-
-// A Queue adds the job of a submission within a transaction. waiting is how many submissions of the workspace already
-// wait, counted up to a bound.
-type Queue interface {
-	Add(ctx context.Context, tx pgx.Tx, workspaceID, submission uuid.UUID, waiting int) error
-}
-
-// Accepted returns the workspaces of the oldest submissions that have waited for at least the given time, by the ids of
-// the submissions. It returns at most limit of them.
-func (e *Engage) Accepted(ctx context.Context, waiting time.Duration, limit int) (map[uuid.UUID]uuid.UUID, error) {
-	return e.workspacesByID(ctx, `
-		select id, tenant_id from resource.submissions
-		where status = 'accepted' and created_at <= now() - $1::interval order by created_at limit $2`, waiting, limit)
-}
-
 // workspacesByID runs a statement that returns ids of records and of their workspaces.
 func (s *Store) workspacesByID(ctx context.Context, text string, args ...any) (map[uuid.UUID]uuid.UUID, error) {
 	rows, _ := s.pool.Query(ctx, text, args...) // the rows have the error
@@ -238,27 +77,6 @@ func (s *Store) workspacesByID(ctx context.Context, text string, args ...any) (m
 		return nil
 	})
 	return found, outcome(err)
-}
-
-// JobDriver lets the job queue use the store's connections.
-func (s *Store) JobDriver() *riverpgxv5.Driver { return riverpgxv5.New(s.pool.Pool) }
-
-// Jobs counts the unfinished jobs of submissions by state and returns how long the oldest job that is not running has
-// waited.
-func (s *Store) Jobs(ctx context.Context) (map[string]int, time.Duration, error) {
-	rows, _ := s.pool.Query(ctx, `select state::text, count(*)::int,
-	extract(epoch from coalesce(now() - min(scheduled_at) filter (where state <> 'running'), '0'))::float8
-from river.river_job where state in ('available', 'running', 'retryable', 'scheduled') and queue = 'default'
-group by state`) // the rows have the error
-	byState, oldest := map[string]int{}, 0.0
-	var state string
-	var count int
-	var seconds float64
-	_, err := pgx.ForEachRow(rows, []any{&state, &count, &seconds}, func() error {
-		byState[state], oldest = count, max(oldest, seconds) // negative for a job scheduled in the future
-		return nil
-	})
-	return byState, time.Duration(oldest * float64(time.Second)), outcome(err)
 }
 
 // Submissions are partitioned by the month of created_at. Statements name the months that they read as constants, not

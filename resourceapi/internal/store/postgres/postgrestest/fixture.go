@@ -37,13 +37,6 @@ func New(t testing.TB) *Fixture {
 	return fixture(t, testkit.NewDatabase(t))
 }
 
-// NewWithJobs is New with the schema of the job queue. migrate is postgres.MigrateJobs: importing package postgres here
-// would be an import cycle of its tests.
-func NewWithJobs(t testing.TB, migrate testkit.Preparation) *Fixture {
-	t.Helper()
-	return fixture(t, testkit.NewPreparedDatabase(t, "jobs", migrate))
-}
-
 func fixture(t testing.TB, database testkit.Database) *Fixture {
 	t.Helper()
 	f := &Fixture{Database: database, t: t, owner: Connect(t, database.Owner), org: uuid.Must(uuid.NewV7())}
