@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -31,10 +32,12 @@ import (
 )
 
 // floorVariable makes this test binary the floor server; its value is the URL of its Redis. If floorDatabaseVariable is
-// set, it is the URL of a database in which the server also stores its responses.
+// set, it is the URL of a database in which the server also stores its responses. If floorJobsVariable is set, it is
+// the URL of a database, and the server only stores what it receives there.
 const (
 	floorVariable         = "ALMONER_BENCH_FLOOR"
 	floorDatabaseVariable = "ALMONER_BENCH_FLOOR_DATABASE"
+	floorJobsVariable     = "ALMONER_BENCH_FLOOR_JOBS"
 )
 
 // floorScript reads and writes one field, the minimum that makes a token single-use.
@@ -77,7 +80,7 @@ type floor struct {
 }
 
 // serveFloor runs the floor server.
-func serveFloor(redis, database string) error {
+func serveFloor(redis, database, jobs string) error {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -87,10 +90,14 @@ func serveFloor(redis, database string) error {
 	if f.key, err = accesstoken.NewSigningKey(private); err != nil {
 		return err
 	}
-	if database != "" {
-		if f.database, err = pgxpool.New(context.Background(), database); err != nil {
+	if address := cmp.Or(database, jobs); address != "" {
+		if f.database, err = pgxpool.New(context.Background(), address); err != nil {
 			return err
 		}
+	}
+	answer := f.answer
+	if jobs != "" {
+		answer = f.accept
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,7 +111,7 @@ func serveFloor(redis, database string) error {
 	server := &http.Server{
 		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := f.answer(w, r); err != nil {
+			if err := answer(w, r); err != nil {
 				http.Error(w, "failed", http.StatusInternalServerError)
 			}
 		}),
@@ -184,25 +191,58 @@ func (f *floor) store(r *http.Request) error {
 	return err
 }
 
+// accept is the minimum for a submission that is processed later: it commits one row and one job.
+func (f *floor) accept(w http.ResponseWriter, r *http.Request) error {
+	content, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	id := uuid.Must(uuid.NewV7())
+	err = pgx.BeginFunc(r.Context(), f.database, func(tx pgx.Tx) error {
+		_, err := tx.Exec(r.Context(), `insert into records (id, content) values ($1, $2)`, id, content)
+		if err == nil {
+			_, err = tx.Exec(r.Context(), `insert into jobs (record) values ($1)`, id)
+		}
+		return err
+	})
+	w.WriteHeader(http.StatusAccepted)
+	return err
+}
+
 // newFloorDatabase creates a database with a row for each connection. Its commits do not wait for the disk.
 func newFloorDatabase(t *testing.T, server *localstore.Postgres, connections int) (address string) {
 	t.Helper()
+	return floorDatabase(t, server, "floor", `alter database floor set synchronous_commit = off`,
+		`create table floor (id int primary key, generation int not null) with (fillfactor = 50)`,
+		fmt.Sprintf(`insert into floor select connection, 0 from generate_series(0, %d) connection`, connections-1))
+}
+
+// newJobsDatabase creates a database with tables of records and jobs. Its commits wait for the disk.
+func newJobsDatabase(t *testing.T, server *localstore.Postgres) (address string) {
+	t.Helper()
+	return floorDatabase(t, server, "jobs", `create table records (id uuid primary key, content jsonb not null)`,
+		`create table jobs (id bigint generated always as identity primary key, record uuid not null,
+			state text not null default 'available')`)
+}
+
+// floorDatabase creates a database, and runs statements in it.
+func floorDatabase(t *testing.T, server *localstore.Postgres, name string, statements ...string) (address string) {
+	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	execute := func(address, statement string, args ...any) {
+	execute := func(address, statement string) {
 		db, err := pgx.Connect(ctx, address)
 		must(t, err)
 		defer func() { _ = db.Close(ctx) }()
-		_, err = db.Exec(ctx, statement, args...)
+		_, err = db.Exec(ctx, statement)
 		must(t, err)
 	}
-	execute(server.URL, `create database floor`)
-	execute(server.URL, `alter database floor set synchronous_commit = off`)
+	execute(server.URL, `create database `+name)
 	own, err := url.Parse(server.URL)
 	must(t, err)
-	own.Path = "/floor"
-	execute(own.String(), `create table floor (id int primary key, generation int not null) with (fillfactor = 50)`)
-	execute(own.String(), `insert into floor select connection, 0 from generate_series(0, $1) connection`,
-		connections-1)
+	own.Path = "/" + name
+	for _, statement := range statements {
+		execute(own.String(), statement)
+	}
 	return own.String()
 }
 

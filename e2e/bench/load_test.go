@@ -41,7 +41,7 @@ type load struct {
 	statuses []int    // the accepted statuses; nil for 200
 	from     net.Addr // local address of the connections; nil for any
 	before   func(t testing.TB, connections int)
-	after    func(t testing.TB)
+	after    func(t testing.TB) // waits for the work that the requests cause, which belongs to the load
 }
 
 // makeRequest returns the next request, or nil if there is none. takeBody gets the body of its response and returns
@@ -102,15 +102,15 @@ func (l load) try(t testing.TB, connections int, during time.Duration) (sample, 
 		})
 	}
 	group.Wait()
+	if l.after != nil {
+		l.after(t)
+	}
 	all.took = time.Since(began)
 	for i, now := range l.at.spent() {
 		all.spent[i] = now - before[i]
 	}
 	if failed == nil && len(all.latencies) == 0 {
 		failed = fmt.Errorf("%s of %s: no request was sent", l.what, l.at.name)
-	}
-	if l.after != nil {
-		l.after(t)
 	}
 	slices.Sort(all.latencies)
 	return all, failed

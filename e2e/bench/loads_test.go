@@ -122,14 +122,11 @@ func forged() string {
 
 const openers = 4 // connections that open forms beforehand
 
-// submissions submits forms, each from another X-Forwarded-For address, as if from many users. The worker processes the
-// submissions before the next measurement.
+// submissions submits forms, each from another person at another X-Forwarded-For address. The time and the processors
+// that the worker needs to process the submissions belong to them.
 func (b *bench) submissions(t *testing.T) load {
 	form := b.product.Demo.Engage
 	path := "/v1/engage/public/forms/" + form.EmbedKey
-	answers := map[string]any{
-		"name": "Ada Okafor", "email": "ada@example.org", "help": "In the garden", "privacy": true,
-	}
 	var sender atomic.Uint32
 	ask := func(method, path string, body []byte) *http.Request {
 		// The arguments are constant, so NewRequest cannot fail.
@@ -155,7 +152,10 @@ func (b *bench) submissions(t *testing.T) load {
 		},
 	}
 	send := oncePer(b.openForms, func(token string) *http.Request {
-		body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": answers}) // strings only
+		body, _ := json.Marshal(map[string]any{"submissionToken": token, "answers": map[string]any{ // strings only
+			"name": "Ada Okafor", "email": fmt.Sprintf("ada%d@example.org", sender.Load()), "help": "In the garden",
+			"privacy": true,
+		}})
 		return ask(http.MethodPost, path+"/submissions", body)
 	})
 	return load{

@@ -61,7 +61,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if redis := os.Getenv(floorVariable); redis != "" {
-		fmt.Fprintln(os.Stderr, serveFloor(redis, os.Getenv(floorDatabaseVariable)))
+		fmt.Fprintln(os.Stderr, serveFloor(redis, os.Getenv(floorDatabaseVariable), os.Getenv(floorJobsVariable)))
 		os.Exit(1)
 	}
 	flag.Parse()

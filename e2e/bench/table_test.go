@@ -29,15 +29,12 @@ func (r *report) speed(all results, order []key) {
 // speedGoals writes the goals of issue 21.
 func (r *report) speedGoals(all results) {
 	ours := func(what string, connections int) key { return key{what, ourselves, connections} }
-	ratio := func(what string, k, to key, least float64) {
-		measured := all.ratio(k, to)
-		r.wants(what, fmt.Sprintf("at least %.2f", least), measured, "", measured >= least)
-	}
+	ratio := func(what string, k, to key, least float64) { r.atLeast(all, what, k, to, least) }
 	peer := func(what string) key { return key{what, peerName, 32} }
 	ratio("refresh, of "+peerName+" (JWT)", ours(refreshing, 32), peer(refreshing), 3)
 	ratio("code exchange, of "+peerName+" (JWT)", ours(codeExchange, 32), peer(codeExchange), 3.3)
 	ratio("refresh, of our floor", ours(refreshing, 32), key{floorWork, "floor", 32}, 0.55)
-	ratio("refresh, of our floor, 1 connection", ours(refreshing, 1), key{floorWork, "floor", 1}, 0.45)
+	ratio("refresh, of our floor", ours(refreshing, 1), key{floorWork, "floor", 1}, 0.45)
 	ratio("introspection, of "+peerName+" (opaque)", ours(introspection, 32), peer(introspection), 3)
 	for _, what := range []string{garbage, badMAC, wrongSecret, wrongToken} {
 		ratio(what+", of "+peerName+"'s refresh", ours(what, 32), peer(refreshing), 5)
@@ -95,8 +92,8 @@ func floorOf(k key) key {
 	switch {
 	case strings.HasPrefix(k.what, "list"):
 		return key{listUngated, ungatedName, k.connections}
-	case k.what == submission:
-		return key{}
+	case k.what == submission, k.what == jobWork:
+		return key{jobWork, "floor", k.connections}
 	}
 	return key{floorWork, "floor", k.connections}
 }
@@ -156,6 +153,13 @@ func (r *report) wants(what, asked string, measured float64, unit string, met bo
 		return
 	}
 	r.goals = append(r.goals, goal{what, asked, figure(measured) + unit, met})
+}
+
+// atLeast records the goal that k has at least so many times the requests per second of another key.
+func (r *report) atLeast(all results, what string, k, of key, least float64) {
+	measured := all.ratio(k, of)
+	r.wants(fmt.Sprintf("%s, %d connections", what, k.connections), fmt.Sprintf("at least %.2f", least), measured, "",
+		measured >= least)
 }
 
 // figure formats a number with its significant digits.

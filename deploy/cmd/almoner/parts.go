@@ -200,15 +200,16 @@ func (t *testRun) commit(ctx context.Context) string {
 // measurements are the parts of `make bench`: the test of each, and its time limit.
 func measurements() map[string][2]string {
 	return map[string][2]string{
-		"speed":   {"^TestSpeed$", "20m"},
-		"growth":  {"^TestGrowth$", "20m"},
-		"soak":    {"^TestSoak$", "20m"},
-		"startup": {"^TestStartup$", "5m"},
-		"floor":   {"^TestFloor$", "5m"},
-		"cluster": {"^TestCluster$", "10m"},
-		"citus":   {"^TestCitus$", "10m"},
-		"landed":  {"^TestLanded$", "15m"},
-		"events":  {"^TestEvents$", "20m"},
+		"speed":       {"^TestSpeed$", "20m"},
+		"growth":      {"^TestGrowth$", "20m"},
+		"soak":        {"^TestSoak$", "20m"},
+		"startup":     {"^TestStartup$", "5m"},
+		"floor":       {"^TestFloor$", "5m"},
+		"cluster":     {"^TestCluster$", "10m"},
+		"citus":       {"^TestCitus$", "10m"},
+		"landed":      {"^TestLanded$", "15m"},
+		"events":      {"^TestEvents$", "20m"},
+		"submissions": {"^TestSubmissions$", "15m"},
 	}
 }
 
