@@ -9,6 +9,7 @@
 //   - floor: a refresh compared with the floor server, and with one that also reads and writes a row in Postgres.
 //   - growth: the same requests with little and with much data in the stores, and the storage that a grant takes.
 //   - soak: the memory of both services during ten minutes of load.
+//   - signin: sign-ins and refreshes during a flood of wrong passwords.
 //   - startup: the time until a service is ready.
 //   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //   - citus: a coordinator and two workers of Citus, compared with one Postgres.

@@ -210,6 +210,7 @@ func measurements() map[string][2]string {
 		"landed":      {"^TestLanded$", "15m"},
 		"events":      {"^TestEvents$", "20m"},
 		"submissions": {"^TestSubmissions$", "15m"},
+		"signin":      {"^TestSignIn$", "20m"},
 	}
 }
 

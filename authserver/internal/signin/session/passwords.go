@@ -118,6 +118,7 @@ func (p *Passwords) Verify(
 	}
 	caller := Caller{Email: email, Address: from, Known: known}
 	err = p.Slot(ctx, caller, func() error {
+		began := time.Now()
 		if result.Limit = p.attempts.passwords(ctx, email, from, false); result.Limit.Reset > 0 {
 			return nil
 		}
@@ -142,7 +143,9 @@ func (p *Passwords) Verify(
 		}
 		p.Wrong(caller)
 		result.Limit = p.attempts.passwords(ctx, email, from, true)
-		return p.users.Record(ctx, wrongPassword(ctx, found, exists, from))
+		err = p.users.Record(ctx, wrongPassword(ctx, found, exists, from))
+		time.Sleep(time.Since(began)) // a flood of wrong passwords uses half of what its turns could
+		return err
 	})
 	return user, result, err
 }

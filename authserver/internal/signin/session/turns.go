@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"math/bits"
@@ -16,18 +15,19 @@ import (
 )
 
 const (
-	atOnce      = 2 // concurrent hashes; each takes a core and 19 MiB
-	maxWaiting  = 128
-	mistyped    = 2 // wrong passwords that do not lower the priority
+	atOnce      = 2   // concurrent hashes; each takes a core and 19 MiB
+	maxWaiting  = 256 // more than two seconds of a flood of 120 a second
 	longestWait = 3 * time.Second
 
 	// BusyFor is when to try again after ErrBusy.
-	BusyFor = 3 * time.Second
+	BusyFor = time.Second
 
-	// perKnownBrowser is how many checks an account has in the lane for its known browsers, within recentFor. Further
-	// checks lose that priority, so that an attacker's own account does not open the lane to a flood.
+	// perKnownBrowser is how many checks an account has in the lane for its known browsers, and one more each
+	// forgottenIn. Further checks lose that priority, so that an attacker's own account does not open the lane to a
+	// flood.
 	perKnownBrowser = 20
-	recentFor       = 20 * time.Minute
+	forgottenIn     = time.Minute // one attempt of a noise
+	loudest         = time.Hour   // until the loudest noise is forgotten
 )
 
 // A Caller is the source of a password check, as far as it is known before the check.
@@ -38,44 +38,40 @@ type Caller struct {
 }
 
 // A turnQueue decides which password is checked next if there are more than can be checked. One hash costs as much as a
-// hundred other requests, so a flood of wrong passwords always fills this queue. Three rules protect the sign-ins of
+// hundred other requests, so a flood of wrong passwords always fills this queue. Four rules protect the sign-ins of
 // other users:
 //
 //   - Browsers that have signed in to the account before go first, and the others together use at most half of the
 //     cores, so that a flood leaves time for other work.
-//   - Among the others, those go first whose network and account had the fewest recent checks. A network
-//     is the /24 of an IPv4 address and the /48 of an IPv6 address, which is what one customer may have;
-//     wider networks count too, with less weight.
+//   - Of the others, the quietest by one measure goes first: by its address, its network, one of two wider networks, or
+//     its account. The measure is the one by which the fewest are the quietest, so that one in which a flood cannot hide
+//     is enough. Every sixth turn is for whoever came last, because some have no quiet measure.
+//   - Noise is the number of recent attempts that were not a right password: those that wait, those that were wrong and
+//     those that were given up. A flood shows with its second attempt from an address, long before most of its
+//     passwords could be checked.
 //   - Among equals the newest goes first. When all are served late, the callers that waited longest have
 //     given up, and a flood mostly waits for itself.
 //
-// The last caller in a full queue, and a caller that has waited for longestWait, get ErrBusy. A turnQueue is safe for
-// concurrent use.
+// In a full queue, the caller gets ErrBusy that is among the quietest by no measure, and so does a caller that has waited
+// for longestWait. A turnQueue is safe for concurrent use.
 type turnQueue struct {
 	mu      sync.Mutex
 	free    int
 	unknown int     // checks that unknown browsers may still start
 	waiting []*turn // in order of arrival
-	arrived int     // turns that have waited, until now
-	recent  *localCounter
+	granted int     // to unknown browsers that have waited, until now
+	noise   *simplelru.LRU[string, *noise]
 }
 
 type turn struct {
-	keys  []candidate // nil for a known browser
-	place int         // in the order of arrival
-	ready chan bool   // receives one value: whether the turn was granted
-}
-
-// A candidate is a key whose events are counted. The first events do not count, because users mistype. Each bit of
-// shift halves the weight of the others.
-type candidate struct {
-	key   string
-	shift int
+	noises []*noise  // by measure; nil for a known browser
+	ready  chan bool // receives one value: whether the turn was granted
 }
 
 // newTurnQueue returns the queue of a process with this number of cores.
 func newTurnQueue(cores int) *turnQueue {
-	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), recent: newLocalCounter(time.Now)}
+	seen, _ := simplelru.NewLRU[string, *noise](maxLocalKeys, nil) // fails only if the size is not positive
+	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), noise: seen}
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
@@ -106,20 +102,19 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	mine = &turn{ready: make(chan bool, 1)}
-	lane := "known:" + digest(spelling.Key(c.Email))
-	if !c.Known || t.recent.number(lane, recentFor) >= perKnownBrowser {
-		mine.keys = keysOf(c)
+	lane := t.noiseOf("known:" + spelling.Key(c.Email))
+	if !c.Known || lane.attempts() >= perKnownBrowser {
+		mine.noises = t.noisesOf(c)
+		mine.count(1)
 	} else {
-		t.recent.add(lane, recentFor)
+		lane.add(1)
 	}
 	if t.admits(mine) {
 		t.start(mine)
 		return mine, true
 	}
-	t.arrived++
-	mine.place = t.arrived
 	if t.waiting = append(t.waiting, mine); len(t.waiting) > maxWaiting {
-		last := slices.MaxFunc(t.waiting, t.compare)
+		last := t.last()
 		t.take(last)
 		last.ready <- false
 	}
@@ -127,11 +122,11 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 }
 
 // admits reports whether the turn can start.
-func (t *turnQueue) admits(one *turn) bool { return t.free > 0 && (one.keys == nil || t.unknown > 0) }
+func (t *turnQueue) admits(one *turn) bool { return t.free > 0 && (one.noises == nil || t.unknown > 0) }
 
 func (t *turnQueue) start(one *turn) {
 	t.free--
-	if one.keys != nil {
+	if one.noises != nil {
 		t.unknown--
 	}
 }
@@ -141,16 +136,21 @@ func (t *turnQueue) leave(ended *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
-	if ended.keys != nil {
+	if ended.noises != nil {
 		t.unknown++
+		ended.count(-1)
 	}
 	if len(t.waiting) == 0 {
 		return
 	}
 	// Known browsers rank first. So if the first is not admitted, no other is.
-	if next := slices.MinFunc(t.waiting, t.compare); t.admits(next) {
+	next := t.next()
+	if t.admits(next) {
 		t.take(next)
 		t.start(next)
+		if next.noises != nil {
+			t.granted++
+		}
 		next.ready <- true
 	}
 }
@@ -159,9 +159,7 @@ func (t *turnQueue) leave(ended *turn) {
 func (t *turnQueue) wrong(c Caller) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, key := range keysOf(c) {
-		t.recent.add(key.key, recentFor)
-	}
+	(&turn{noises: t.noisesOf(c)}).count(1)
 }
 
 // remove takes a turn out of the queue, and reports whether it was still waiting.
@@ -177,43 +175,120 @@ func (t *turnQueue) take(one *turn) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(other *turn) bool { return other == one })
 }
 
-// compare orders turns by rank; among equals, the newest is the first.
-func (t *turnQueue) compare(a, b *turn) int {
-	return cmp.Or(cmp.Compare(t.rank(a), t.rank(b)), cmp.Compare(b.place, a.place))
-}
-
-// rank is lower for turns that go first. Counts of the same order of magnitude are equal.
-func (t *turnQueue) rank(one *turn) int {
-	if one.keys == nil {
-		return -1
-	}
-	rank := 0
-	for _, key := range one.keys {
-		rank = max(rank, bits.Len(uint(max(0, t.recent.number(key.key, recentFor)-mistyped)>>key.shift)))
-	}
-	return rank
-}
-
-// keysOf returns the keys by which a caller's wrong passwords are counted: the account, and the networks of the
-// address.
-func keysOf(c Caller) []candidate {
-	keys := []candidate{{key: "account:" + digest(spelling.Key(c.Email))}}
-	address := c.Address.Unmap().WithZone("")
-	lengths := [...]int{24, 16, 8}
-	if address.Is6() {
-		lengths = [...]int{48, 40, 32}
-	}
-	for i, length := range lengths {
-		if network, err := address.Prefix(length); err == nil {
-			keys = append(keys, candidate{"network:" + network.String(), 4 * i})
+// next returns the turn that goes first.
+func (t *turnQueue) next() *turn {
+	first, fewest := t.quietest(measures)
+	for i := range measures {
+		if t.granted%(measures+1) == measures {
+			break
+		}
+		if one, count := t.quietest((t.granted + i) % measures); count < fewest {
+			first, fewest = one, count
 		}
 	}
-	return keys
+	return first
+}
+
+// quietest returns the newest of the quietest turns by a measure, and how many these are.
+func (t *turnQueue) quietest(measure int) (newest *turn, count int) {
+	lowest := math.MaxInt
+	for _, one := range t.waiting {
+		switch rank := one.rank(measure); {
+		case rank < lowest:
+			newest, count, lowest = one, 1, rank
+		case rank == lowest:
+			newest, count = one, count+1
+		}
+	}
+	return newest, count
+}
+
+// last returns the turn that is among the quietest of the most even by the measure by which these are the fewest. Among
+// equals it is the oldest.
+func (t *turnQueue) last() *turn {
+	fewest := make([]int, len(t.waiting))
+	for measure := range measures {
+		var upTo [ranks]int // turns of at most this rank
+		for _, one := range t.waiting {
+			upTo[one.rank(measure)]++
+		}
+		for rank := 1; rank < ranks; rank++ {
+			upTo[rank] += upTo[rank-1]
+		}
+		for i, one := range t.waiting {
+			if count := upTo[one.rank(measure)]; measure == 0 || count < fewest[i] {
+				fewest[i] = count
+			}
+		}
+	}
+	return t.waiting[slices.Index(fewest, slices.Max(fewest))]
+}
+
+// ranks is the number of ranks.
+const ranks = 8
+
+// rank is lower for turns that go first by a measure: 0 for a known browser. Noises of the same order of magnitude are
+// equal.
+func (one *turn) rank(measure int) int {
+	switch {
+	case one.noises == nil:
+		return 0
+	case measure == measures:
+		return 1
+	}
+	return 1 + bits.Len(uint(one.noises[measure].attempts()))
+}
+
+func (one *turn) count(attempts int) {
+	for _, n := range one.noises {
+		n.add(attempts)
+	}
+}
+
+// measures is the number of noises of a caller.
+const measures = 5
+
+// noisesOf returns the noises of a caller's address, networks and account. An address of IPv6 is a /64, as one person
+// has it, and its networks are a customer's /48, a /40 and a provider's /32.
+func (t *turnQueue) noisesOf(c Caller) []*noise {
+	address := c.Address.Unmap().WithZone("")
+	lengths := [measures - 1]int{32, 24, 16, 8}
+	if address.Is6() {
+		lengths = [...]int{64, 48, 40, 32}
+	}
+	var all []*noise
+	for _, length := range lengths {
+		network, _ := address.Prefix(length) // without an address, the zero Prefix
+		all = append(all, t.noiseOf("network:"+network.String()))
+	}
+	return append(all, t.noiseOf("account:"+spelling.Key(c.Email)))
+}
+
+func (t *turnQueue) noiseOf(key string) *noise {
+	key = digest(key)
+	n, known := t.noise.Get(key)
+	if !known {
+		n = &noise{}
+		t.noise.Add(key, n)
+	}
+	return n
+}
+
+// A noise is a number of attempts, of which one is forgotten each forgottenIn.
+type noise struct{ until time.Time }
+
+// attempts returns the number, rounded.
+func (n *noise) attempts() int {
+	return int(max(0, time.Until(n.until)+forgottenIn/2) / forgottenIn)
+}
+
+func (n *noise) add(attempts int) {
+	wait := max(0, time.Until(n.until)) + time.Duration(attempts)*forgottenIn
+	n.until = time.Now().Add(min(wait, loudest))
 }
 
 // maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was used least recently is dropped: a flood
-// from many addresses costs accuracy, not memory. The events of a key are limited by its limit or, of wrong passwords,
-// by how many can be hashed within the window: 60,000 in 20 minutes at 50 a second.
+// from many addresses costs accuracy, not memory. The events of a key are limited by its limit.
 const maxLocalKeys = 40_000
 
 // A localCounter counts events within a sliding window. It is safe for concurrent use.
@@ -242,16 +317,6 @@ func (l *localCounter) count(key string, limit int, window time.Duration, add bo
 		l.seen.Add(key, append(events, now))
 	}
 	return 0
-}
-
-// add counts an event.
-func (l *localCounter) add(key string, window time.Duration) { l.count(key, math.MaxInt, window, true) }
-
-// number returns how many events were counted within the window.
-func (l *localCounter) number(key string, window time.Duration) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.within(key, window, l.now()))
 }
 
 // within returns the events of a key within the window, and forgets earlier ones.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,12 +24,18 @@ const (
 	fourCores = 4
 )
 
-// flood sends 120 wrong passwords a second, each from the caller that from returns, until the test ends. Those of six
-// seconds have been counted when it returns, and it has filled the queue.
+// flood is goOn of a flood of six seconds ago, which has filled the queue when it returns.
 func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
 	for i := range 300 {
 		q.wrong(from(i))
 	}
+	refused = goOn(t, q, from)
+	time.Sleep(3 * time.Second)
+	return refused
+}
+
+// goOn sends 120 wrong passwords a second, each from the caller that from returns, until the test ends.
+func goOn(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
 	refused = &sync.Map{}
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -47,12 +54,12 @@ func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.M
 				}
 				time.Sleep(hashTime)
 				q.wrong(c)
+				time.Sleep(hashTime) // as Verify rests after a wrong password
 				leave()
 			})
 			time.Sleep(time.Second / 120)
 		}
 	})
-	time.Sleep(3 * time.Second)
 	return refused
 }
 
@@ -142,6 +149,122 @@ func TestTurnQueue_FloodDoesNotDelayOtherSignIns(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The right person at a new browser, from an address of their own, is in within three seconds, whenever they come after
+// the start of a flood from 120 addresses of which none has failed before.
+func TestTurnQueue_FloodsFirstSecondsDoNotLockOut(t *testing.T) {
+	const hers = "ana@example.org"
+	every := func(i int) string { return strconv.Itoa(i) + "@example.org" }
+	spread := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{byte(11 + i%120), byte(i % 120), 0, 7}) }
+	near := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + i%120)}) }
+	for name, c := range map[string]struct {
+		from     func(i int) netip.Addr
+		account  func(i int) string
+		attacked int // wrong passwords of her account before
+	}{
+		"other accounts, from everywhere":          {spread, every, 0},
+		"her own account, from everywhere":         {spread, func(int) string { return hers }, 0},
+		"other accounts, from her own /24":         {near, every, 0},
+		"her own account before, now others', /24": {near, every, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for start := range 30 {
+				synctest.Test(t, func(t *testing.T) {
+					q := newTurnQueue(2)
+					for range c.attacked {
+						q.wrong(Caller{Email: hers})
+					}
+					goOn(t, q, func(i int) Caller { return Caller{Email: c.account(i), Address: c.from(i)} })
+					time.Sleep(time.Duration(start) * 101 * time.Millisecond)
+					began := time.Now()
+					leave, err := q.enter(t.Context(), Caller{Email: hers, Address: netip.MustParseAddr("198.51.100.200")})
+					if err != nil {
+						t.Fatalf("after %v of the flood: %v after %v", time.Duration(start)*101*time.Millisecond, err,
+							time.Since(began))
+					}
+					leave()
+				})
+			}
+		})
+	}
+}
+
+// A caller that is quiet by one measure alone gets one of the next few turns of a flood that fills the queue, and is
+// not the one that a full queue refuses.
+func TestTurnQueue_OneQuietMeasureIsEnough(t *testing.T) {
+	caller := func(email, address string) Caller { return Caller{Email: email, Address: netip.MustParseAddr(address)} }
+	for name, quiet := range map[string]Caller{
+		"address":       caller("attacked", "203.0.113.9"),
+		"network":       caller("attacked", "203.0.200.1"),
+		"wider network": caller("attacked", "198.51.100.1"),
+		"account":       caller("ana", "203.0.113.1"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newTurnQueue(2)
+				for range 40 {
+					for _, address := range []string{"203.0.113.1", "203.0.200.2"} {
+						q.wrong(caller("attacked", address))
+					}
+				}
+				first, err := q.enter(t.Context(), Caller{Email: "first"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var all sync.WaitGroup
+				var turns, before atomic.Int32
+				all.Go(func() {
+					leave, err := q.enter(t.Context(), quiet)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					before.Store(turns.Load())
+					leave()
+				})
+				synctest.Wait()
+				for range 3 * maxWaiting {
+					all.Go(func() {
+						leave, err := q.enter(t.Context(), caller("attacked", "203.0.113.1"))
+						if err == nil {
+							turns.Add(1)
+							leave()
+						}
+					})
+					synctest.Wait()
+				}
+				first()
+				all.Wait()
+				if before.Load() > measures {
+					t.Errorf("%d turns of the flood came before", before.Load())
+				}
+			})
+		})
+	}
+}
+
+func TestNoise_IsForgottenAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n noise
+		n.add(3)
+		time.Sleep(forgottenIn)
+		n.add(1)
+		n.add(-1)
+		if got := n.attempts(); got != 2 {
+			t.Errorf("%d attempts, want 2 of 3", got)
+		}
+		for range 1000 {
+			n.add(1)
+		}
+		time.Sleep(loudest)
+		if got := n.attempts(); got != 0 {
+			t.Errorf("%d attempts after %v", got, loudest)
+		}
+		if n.add(-1); n.attempts() != 0 {
+			t.Errorf("%d attempts", n.attempts())
+		}
+	})
 }
 
 // If nothing distinguishes a user from the flood, the newest goes first: some users are served at once. In a first-come
