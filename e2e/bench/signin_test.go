@@ -42,7 +42,8 @@ type guessing struct {
 // passwords as fast as a flood does. Each flood starts again several times, from other addresses.
 func TestSignIn(t *testing.T) {
 	r := begin(t, "signin")
-	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: map[string]string{"GOMEMLIMIT": "72MiB"}}))
+	limit := map[string]string{"GOMEMLIMIT": "72MiB"}
+	b := enter(t, harness.Private(t, harness.Options{Durable: true, Settings: limit}))
 	person := b.product.Demo.Users.Registrar
 	members := []string{b.product.Demo.Users.Owner.Email, b.product.Demo.Users.Reader.Email}
 	others := func(n int) string { // half of them exist
@@ -56,8 +57,8 @@ func TestSignIn(t *testing.T) {
 	near := func(start, n int) string { return fmt.Sprintf("198.51.%d.%d", start, 1+n) }
 	r.line("%d wrong passwords a second from %d addresses, each flood started %d times from new addresses; meanwhile "+
 		"one person signs in %d times,", guessesASecond, guessers, startsOf, startsOf*signInsPerStart)
-	r.line("one after the other from an address of their own, and a connector refreshes %.0f times a second. On 429 the "+
-		"person does as the page says.", 1/refreshesEvery.Seconds())
+	r.line("one after the other from an address of their own, and a connector refreshes %.0f times a second. On 429 "+
+		"the person does as the page says.", 1/refreshesEvery.Seconds())
 	r.line("A new browser has no cookie of an earlier sign-in.\n")
 	r.line("| wrong passwords | browser | in within 3 s | median | p99 | slowest | most tries | refresh p50 | p99 | " +
 		"authserver busy | Postgres |\n|---|---|---|---|---|---|---|---|---|---|---|")
@@ -122,9 +123,9 @@ func (b *bench) signInUnder(t *testing.T, r *report, g guessing, person demo.Use
 	soon, _ := slices.BinarySearch(took, signInWithin)
 	browser := map[bool]string{true: "known", false: "new"}[known]
 	share, p99 := 100*float64(soon)/float64(len(took)), refreshed.percentile(0.99).Seconds()*1e3
-	r.line("| %s | %s | %.0f %% | %.2f s | %.2f s | %.2f s | %d | %.1f ms | %.1f ms | %.2f | %.2f |", g.what, browser, share,
-		signIns.percentile(0.5).Seconds(), signIns.percentile(0.99).Seconds(), took[len(took)-1].Seconds(), most,
-		refreshed.percentile(0.5).Seconds()*1e3, p99, busy(0), busy(1))
+	r.line("| %s | %s | %.0f %% | %.2f s | %.2f s | %.2f s | %d | %.1f ms | %.1f ms | %.2f | %.2f |", g.what,
+		browser, share, signIns.percentile(0.5).Seconds(), signIns.percentile(0.99).Seconds(),
+		took[len(took)-1].Seconds(), most, refreshed.percentile(0.5).Seconds()*1e3, p99, busy(0), busy(1))
 	if g.address != nil {
 		r.wants("a "+browser+" browser, passwords "+g.what+": in within 3 s", "at least 99 %", share, " %", share >= 99)
 		r.wants("refresh beside it, p99", "below 100 ms", p99, " ms", p99 < 100)
@@ -233,7 +234,9 @@ func (c *crowd) guess(ctx context.Context, next func(n int) (from, email string)
 }
 
 // signIn signs the person in, and tries again when the page says so. It returns how long it took, and the tries.
-func (c *crowd) signIn(t *testing.T, jar http.CookieJar, from string, person demo.User) (took time.Duration, tries int) {
+func (c *crowd) signIn(
+	t *testing.T, jar http.CookieJar, from string, person demo.User,
+) (took time.Duration, tries int) {
 	t.Helper()
 	began := time.Now()
 	for {

@@ -93,7 +93,8 @@ func keepBusy(t *testing.T, site *browsertest.Server) (release func(), strangers
 	}
 	refused = make(chan struct{}, 1000)
 	for i := range 257 {
-		stranger := session.Caller{Email: "stranger" + strconv.Itoa(i), Address: netip.AddrFrom4([4]byte{10, byte(i), byte(i >> 8), 1})}
+		address := netip.AddrFrom4([4]byte{10, byte(i), byte(i >> 8), 1})
+		stranger := session.Caller{Email: "stranger" + strconv.Itoa(i), Address: address}
 		go func() {
 			err := site.Passwords.Slot(ctx, stranger, func() error {
 				served <- struct{}{}

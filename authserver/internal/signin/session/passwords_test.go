@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alexedwards/argon2id"
@@ -100,6 +101,39 @@ func TestVerify_EachRefusalComparesAHash(t *testing.T) {
 		if result.OK || err == nil || !strings.Contains(err.Error(), "cannot be read") {
 			t.Errorf("%s: %+v, %v: no hash was compared", name, result, err)
 		}
+	}
+}
+
+// slowUser is a store with one user, whom it finds after a second.
+type slowUser struct{ oneUser }
+
+func (u slowUser) UserByEmail(
+	ctx context.Context, email string,
+) (workspace.User, credential.Secret, bool, error) {
+	time.Sleep(time.Second)
+	return u.oneUser.UserByEmail(ctx, email)
+}
+
+// After a wrong password the turn rests for as long as the check took, for known and unknown users alike, so that a
+// flood leaves half of the time of its turns to other work.
+func TestVerify_RestsAfterWrongPasswords(t *testing.T) {
+	user := slowUser{oneUser{workspace.User{Email: "ada@example.org"}, hashOfPassword(t, "right")}}
+	passwords := newPasswords(t, user, LowestCost())
+	for _, c := range []struct {
+		email, password string
+		took            time.Duration
+	}{
+		{"ada@example.org", "right", time.Second},
+		{"ada@example.org", "wrong", 2 * time.Second},
+		{"nobody@example.org", "wrong", 2 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			_, result, err := passwords.Verify(t.Context(), c.email, credential.Secret(c.password), netip.Addr{}, false)
+			if took := time.Since(began); err != nil || result.OK != (c.password == "right") || took != c.took {
+				t.Errorf("%s, %s: %+v, %v after %v", c.email, c.password, result, err, took)
+			}
+		})
 	}
 }
 

@@ -43,17 +43,17 @@ type Caller struct {
 //
 //   - Browsers that have signed in to the account before go first, and the others together use at most half of the
 //     cores, so that a flood leaves time for other work.
-//   - Of the others, the quietest by one measure goes first: by its address, its network, one of two wider networks, or
-//     its account. The measure is the one by which the fewest are the quietest, so that one in which a flood cannot hide
-//     is enough. Every sixth turn is for whoever came last, because some have no quiet measure.
+//   - Of the others, the quietest by one measure goes first: by its address, its network, one of two wider networks,
+//     or its account. The measure is the one by which the fewest are the quietest, so that one in which a flood cannot
+//     hide is enough. Every sixth turn is for whoever came last, because some have no quiet measure.
 //   - Noise is the number of recent attempts that were not a right password: those that wait, those that were wrong and
 //     those that were given up. A flood shows with its second attempt from an address, long before most of its
 //     passwords could be checked.
 //   - Among equals the newest goes first. When all are served late, the callers that waited longest have
 //     given up, and a flood mostly waits for itself.
 //
-// In a full queue, the caller gets ErrBusy that is among the quietest by no measure, and so does a caller that has waited
-// for longestWait. A turnQueue is safe for concurrent use.
+// In a full queue, the caller gets ErrBusy that is among the quietest by no measure, and so does a caller that has
+// waited for longestWait. A turnQueue is safe for concurrent use.
 type turnQueue struct {
 	mu      sync.Mutex
 	free    int

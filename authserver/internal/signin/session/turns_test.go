@@ -178,7 +178,8 @@ func TestTurnQueue_FloodsFirstSecondsDoNotLockOut(t *testing.T) {
 					goOn(t, q, func(i int) Caller { return Caller{Email: c.account(i), Address: c.from(i)} })
 					time.Sleep(time.Duration(start) * 101 * time.Millisecond)
 					began := time.Now()
-					leave, err := q.enter(t.Context(), Caller{Email: hers, Address: netip.MustParseAddr("198.51.100.200")})
+					home := netip.MustParseAddr("198.51.100.200")
+					leave, err := q.enter(t.Context(), Caller{Email: hers, Address: home})
 					if err != nil {
 						t.Fatalf("after %v of the flood: %v after %v", time.Duration(start)*101*time.Millisecond, err,
 							time.Since(began))
@@ -264,6 +265,46 @@ func TestNoise_IsForgottenAndBounded(t *testing.T) {
 		if n.add(-1); n.attempts() != 0 {
 			t.Errorf("%d attempts", n.attempts())
 		}
+	})
+}
+
+// A caller who is quiet by no measure, because of a network that others use and an account that others attack, gets a
+// turn of a flood whose every caller is new: the sixth.
+func TestTurnQueue_SomeTurnsAreForTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, random := newTurnQueue(2), rand.New(rand.NewPCG(5, 6))
+		noisy := Caller{Email: "attacked", Address: netip.MustParseAddr("198.51.100.7")}
+		for range 40 {
+			q.wrong(noisy)
+		}
+		first, err := q.enter(t.Context(), Caller{Email: "first"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		var turns atomic.Int32
+		wait := func(c Caller) (before int32) {
+			leave, err := q.enter(t.Context(), c)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer leave()
+			return turns.Add(1) - 1
+		}
+		for i := range 20 {
+			c := Caller{Email: strconv.Itoa(i), Address: anywhere(random)}
+			all.Go(func() { wait(c) })
+			synctest.Wait()
+		}
+		all.Go(func() {
+			if before := wait(noisy); before != measures {
+				t.Errorf("%d turns of the flood came before", before)
+			}
+		})
+		synctest.Wait()
+		first()
+		all.Wait()
 	})
 }
 
