@@ -99,7 +99,8 @@ func notChecked(v *visit, result session.Result, err error) string {
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(v.w.Header(), session.BusyFor)
-		return "Too many people are signing in right now. Please try again in a few seconds."
+		return "Many people are signing in right now, so your password was not checked. Please enter it again and " +
+			"press the button in a few seconds."
 	case err == nil && v.limited(result.Limit):
 		return "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Limit.Reset) + "."
 	}
@@ -243,7 +244,7 @@ func (h *Handler) reauthPage(v *visit) (*ui.Reauth, error) {
 	page := &ui.Reauth{Frame: ui.Frame{Return: v.next}}
 	page.Title, page.AsksPasskey, page.Person = "Confirm your identity", h.RelyingParty != nil, person(user)
 	_, hash, _, err := h.Store.UserByID(ctx, user.ID)
-	page.HasPassword = hash != ""
+	page.HasPassword, page.AsksPassword = hash != "", hash != ""
 	if err == nil && page.HasPassword {
 		status, failure := h.Store.Authenticator(ctx, user.ID)
 		page.NeedsCode, err = status.Active, failure

@@ -115,7 +115,7 @@ func (p *Pages) Show(w http.ResponseWriter, r *http.Request, status int, view Vi
 	frame.Refused = frame.Problem != "" || (!message && status >= 400)
 	if signIn, is := view.(*Login); is {
 		signIn.Unsent = r.URL.Query().Has(Unsent)
-		frame.AsksPasskey = p.offer.Passkeys
+		frame.AsksPasskey, frame.AsksPassword = p.offer.Passkeys, true
 		frame.Notice = cmp.Or(signInNotice(r), frame.Notice)
 		if p.identify != nil {
 			p.identify(w, r)
@@ -153,11 +153,11 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame, outside bool) {
 	if !outside {
 		policy += "; form-action 'self'"
 	}
-	if frame.Script || frame.AsksPasskey {
+	if frame.Script || frame.AsksPasskey || frame.AsksPassword {
 		policy += "; script-src 'self'"
 	}
-	if frame.AsksPasskey {
-		policy += "; connect-src 'self'" // for the challenge
+	if frame.AsksPasskey || frame.AsksPassword {
+		policy += "; connect-src 'self'" // for the challenge, and to send the password again
 	}
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")

@@ -9,25 +9,26 @@ import (
 
 // A Frame is the common part of every page.
 type Frame struct {
-	Title       string
-	Return      string    // local path to which a form of the page leads when it is done; "" for a page of this server
-	Template    string    // its name, without .html; Show sets that of the view's type in lower case, if it is empty
-	Person      *Person   // the signed-in user; nil if there is none or it is unknown
-	Section     string    // the name of the open section of the settings
-	Sections    []Section // set by Show
-	Parent      string    // the name of the section that the navigation marks, if it is another one
-	Held        perm.Set  // what the user holds in any workspace, for the sections that need a permission
-	Switcher    *Switcher // of the workspace; nil if the user has one or none
-	WorkspaceID string    // the page's workspace, for the links to its other pages; "" if it has none
-	Notice      string    // result of the last action
-	Problem     string    // why the last action was refused
-	Problems    Problems  // the fields that Problem is about, if any
-	ProblemAsk  *Ask      // the button of a problem that an administrator can solve
-	Script      bool      // copy buttons, local times, and protection against double clicks; the page works without
-	AsksPasskey bool      // a form of this page requests a passkey with a script
-	Offer       Offer     // set by Show
-	RequestID   string    // set by Show, on pages about an error
-	Refused     bool      // set by Show, on pages with the form that was refused: the title says so (WCAG 2.2, 2.4.2)
+	Title        string
+	Return       string    // local path to which a form of the page leads when it is done; "" for a page of this server
+	Template     string    // its name, without .html; Show sets that of the view's type in lower case, if it is empty
+	Person       *Person   // the signed-in user; nil if there is none or it is unknown
+	Section      string    // the name of the open section of the settings
+	Sections     []Section // set by Show
+	Parent       string    // the name of the section that the navigation marks, if it is another one
+	Held         perm.Set  // what the user holds in any workspace, for the sections that need a permission
+	Switcher     *Switcher // of the workspace; nil if the user has one or none
+	WorkspaceID  string    // the page's workspace, for the links to its other pages; "" if it has none
+	Notice       string    // result of the last action
+	Problem      string    // why the last action was refused
+	Problems     Problems  // the fields that Problem is about, if any
+	ProblemAsk   *Ask      // the button of a problem that an administrator can solve
+	Script       bool      // copy buttons, local times, and protection against double clicks; the page works without
+	AsksPasskey  bool      // a form of this page requests a passkey with a script
+	AsksPassword bool      // a script sends a form of this page, with a password, again while the server is busy
+	Offer        Offer     // set by Show
+	RequestID    string    // set by Show, on pages about an error
+	Refused      bool      // set by Show, on pages with the form that was refused: the title says so (WCAG 2.2, 2.4.2)
 
 	PasskeyOffer string // the key of the form that declines the offer of a passkey, or "" without an offer
 	DeviceName   string // of the browser, for the offer
