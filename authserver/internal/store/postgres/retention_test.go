@@ -349,3 +349,26 @@ func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 		}
 	}
 }
+
+// However many records there are, retention finds those that are due by an index. There are few signing keys.
+func TestRetention_FindsDueRecordsByAnIndex(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
+	l := retentionTest(t)
+	tx, err := l.fixture.Owner.Begin(t.Context())
+	must(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), "set local enable_seqscan = off") // the tables are small
+	must(t, err)
+	for _, k := range l.Retention(keepAll()).Kinds() {
+		if k.Name == "removed signing keys" {
+			continue
+		}
+		rows, err := tx.Query(t.Context(), "explain "+strings.ReplaceAll(k.Due, "$1", "now()"))
+		must(t, err)
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		must(t, err)
+		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan on") {
+			t.Errorf("%s: the plan reads a whole table\n%s", k.Name, text)
+		}
+	}
+}
