@@ -228,16 +228,21 @@ left join lateral (select e.request_id from account.audit_events e
     and e.request_id <> '' order by e.at desc limit 1) r on true`
 
 // connectorsSQL reads connectors with their latest attempts: a stopped attempt, or a grant with its last refusal and
-// its last known request ID.
+// its last known request ID. Those of a metadata document, which belong to no workspace, are looked up one by one.
 const connectorsSQL = `
 with known as (
   select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address,
   c.redirect_uris, c.deleted_at is not null as deleted
   from account.oauth_clients c
-  where c.kind = 'connector' and (c.deleted_at is null or c.deleted_at > now() - interval '30 days')
-    and (c.tenant_id = @tenant or exists (select from account.grants g where g.tenant_id = @tenant
-    and g.client_id = c.id)
-      or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id))
+  where c.kind = 'connector' and (c.deleted_at is null or c.deleted_at > now() - interval '30 days') and c.id in (
+    select o.id from account.oauth_clients o where o.tenant_id = @tenant and o.deleted_at is null
+    union all
+    select o.id from account.oauth_clients o
+      where o.tenant_id = @tenant and o.deleted_at > now() - interval '30 days'
+    union all
+    select o.id from account.oauth_clients o where o.metadata_url is not null
+      and (exists (select from account.grants g where g.client_id = o.id and g.tenant_id = @tenant offset 0)
+        or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = o.id offset 0)))
 ), attempts as (
   select c.id as connector, w.* from known c cross join lateral (
     (select g.id, g.created_at as at, g.user_id, null::boolean as stray, '' as outcome, '' as reason, '' as request
