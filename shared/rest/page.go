@@ -226,6 +226,9 @@ type Collection[T, R any] struct {
 	Omitted []string
 	// Key returns the position of a record, which no other has. The list is in the order of the keys, byte by byte.
 	Key func(T) string
+	// Read, if set, returns up to limit records after a key, or the first ones after "", and the keys need not be in
+	// order.
+	Read func(after string, limit int) ([]T, error)
 	// Show returns the records of a page in their API form.
 	Show func(page []T) ([]R, error)
 }
@@ -249,7 +252,8 @@ func NewestFirst(created time.Time, id uuid.UUID) string {
 // maxCursor is the length in characters above which a cursor is not opened.
 const maxCursor = 2048
 
-// Write writes the page of all that the query selects. Its error is an *apierr.Error.
+// Write writes the page that the query selects, of all or, if Read is set, of what Read returns. Its error is an
+// *apierr.Error.
 func (l Collection[T, R]) Write(
 	w http.ResponseWriter, r *http.Request, c *Cursors, workspaceID uuid.UUID, all []T,
 ) error {
@@ -269,9 +273,14 @@ func (l Collection[T, R]) Write(
 			return apierr.New(apierr.Invalid, name+": "+message) // the flat shape has no fields
 		}
 	}
-	slices.SortFunc(all, func(a, b T) int { return strings.Compare(l.Key(a), l.Key(b)) })
-	if continues {
-		all = slices.DeleteFunc(all, func(one T) bool { return l.Key(one) <= after })
+	if l.Read != nil {
+		var err error
+		if all, err = l.Read(after, limit+1); err != nil {
+			return err
+		}
+	} else {
+		slices.SortFunc(all, func(a, b T) int { return strings.Compare(l.Key(a), l.Key(b)) })
+		all = slices.DeleteFunc(all, func(one T) bool { return continues && l.Key(one) <= after })
 	}
 	read := all[:min(limit, len(all))]
 	shown, err := l.Show(read)

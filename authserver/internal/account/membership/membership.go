@@ -60,14 +60,23 @@ type Member struct {
 	Proven      bool       // the address is the user's (useraccount.Proof); if not, the member gets no more permissions
 }
 
-// A ListedMember is the part of a Member that is read for all members of a workspace, to sort, search and count them.
+// A ListedMember is the part of a Member by which members are sorted, searched and counted.
 type ListedMember struct {
 	UserID       uuid.UUID
 	Name         string
 	Email        string
 	Permissions  perm.Set
+	Since        time.Time
 	Disabled     bool
 	SecondFactor bool // the user has a passkey or an authenticator app
+}
+
+// A MemberPage selects members of a workspace, of whom the latest come first.
+type MemberPage struct {
+	Before time.Time // members who joined before then or, if their UserID is lower, at that time; zero for all
+	UserID uuid.UUID
+	Words  string // part of the name, the address or the permissions; "" for any
+	Limit  int
 }
 
 // UserIDs returns the identifiers of the members.

@@ -68,7 +68,7 @@ type Applications interface {
 
 // People reads the members and invitations of a workspace.
 type People interface {
-	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	ListedMembers(ctx context.Context, in uuid.UUID, page membership.MemberPage) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
 }

@@ -3,8 +3,11 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -182,12 +185,18 @@ func showClient(c client.Client, secret credential.Secret) clientBody {
 	}
 }
 
-// listMembers lists the members by name.
+// listMembers lists the members, the latest first.
 func (r *request) listMembers() error {
 	members := rest.Collection[membership.ListedMember, memberBody]{
-		Name: "members",
-		Key: func(m membership.ListedMember) string {
-			return strings.ToLower(m.Name) + "\x00" + m.Email + "\x00" + m.UserID.String()
+		Name: "members by joining",
+		Key:  func(m membership.ListedMember) string { return fmt.Sprint(m.Since.UnixMicro(), " ", m.UserID) },
+		Read: func(after string, limit int) ([]membership.ListedMember, error) {
+			page := membership.MemberPage{Limit: limit}
+			if at, id, continues := strings.Cut(after, " "); continues {
+				micros, _ := strconv.ParseInt(at, 10, 64) // the cursor is authentic
+				page.Before, page.UserID = time.UnixMicro(micros), uuid.MustParse(id)
+			}
+			return r.Store.ListedMembers(r.http.Context(), r.by.WorkspaceID, page)
 		},
 		Show: func(page []membership.ListedMember) ([]memberBody, error) {
 			members, err := r.Store.WorkspaceMembers(r.http.Context(), r.by.WorkspaceID, membership.UserIDs(page))
@@ -197,7 +206,7 @@ func (r *request) listMembers() error {
 			return rest.Each(showMember)(members)
 		},
 	}
-	return list(r, members, r.Store.ListedMembers)
+	return members.Write(r.w, r.http, r.Cursors, r.by.WorkspaceID, nil)
 }
 
 func (r *request) changeMember() (rest.Answer, error) {

@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -41,30 +44,64 @@ func (s *Settings) showMembers(r *request) error {
 	return s.listMembers(r)
 }
 
+// listedByName is the number of members up to which they are listed by name. In a larger workspace the latest come
+// first, since all of them would have to be read to sort them.
+const listedByName = 1000
+
 // listMembers shows the members, and an invitation that was just sent.
 func (s *Settings) listMembers(r *request) error {
-	all := read(r, s.Store.ListedMembers, r.here.Workspace.ID)
 	invitations := read(r, s.Store.Invitations, r.here.Workspace.ID)
-	if r.failed != nil {
+	all, err := s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID, membership.MemberPage{Limit: listedByName + 1})
+	if r.failed = cmp.Or(r.failed, err); r.failed != nil {
 		return r.failed
 	}
-	listed, list := listing[membership.ListedMember]{
-		Of: "members",
-		Text: func(m membership.ListedMember) []string {
-			return []string{m.Name, m.Email, strings.Join(m.Permissions.Strings(), " ")}
-		},
-	}.Select(r, all)
 	view := &membersView{Now: s.Now(), May: r.user.SecondFactor.Satisfies()}
-	view.List = list
-	view.Rows, r.failed = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
-	for _, m := range all {
+	for _, m := range all[:min(len(all), listedByName)] {
 		if !m.SecondFactor && !m.Disabled {
 			view.Without++
 		}
 	}
+	var listed []membership.ListedMember
+	if len(all) > listedByName {
+		listed, view.List = s.latestMembers(r)
+	} else {
+		slices.SortFunc(all, func(a, b membership.ListedMember) int {
+			names := strings.Compare(spelling.Fold(a.Name), spelling.Fold(b.Name))
+			return cmp.Or(names, strings.Compare(a.Email, b.Email))
+		})
+		listed, view.List = listing[membership.ListedMember]{
+			Of: "members",
+			Text: func(m membership.ListedMember) []string {
+				return []string{m.Name, m.Email, strings.Join(m.Permissions.Strings(), " ")}
+			},
+		}.Select(r, all)
+	}
+	if r.failed == nil {
+		view.Rows, r.failed = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
+	}
 	open := listing[membership.Invitation]{Of: "invitations", Parameter: "invitations", Size: shortPage}
 	view.Invitations, view.Invited = open.Select(r, invitations)
 	return r.show("members", view)
+}
+
+// latestMembers returns the page of a large workspace that the URL selects.
+func (s *Settings) latestMembers(r *request) (listed []membership.ListedMember, list listPage) {
+	from := readMark(r.query().Get("before"))
+	list = listPage{Of: "members", All: listedByName, Many: true, Words: readWords(r.query(), "q")}
+	page := membership.MemberPage{Before: from.At, UserID: from.ID, Words: list.Words, Limit: pageSize + 1}
+	r.failed = r.search(func() (err error) { // a search may read every member
+		listed, err = s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID, page)
+		return err
+	})
+	if len(listed) > pageSize {
+		listed = listed[:pageSize]
+		last := listed[pageSize-1]
+		list.Later = r.path(r.section) + "&before=" + writeMark(audit.Cursor{At: last.Since, ID: last.UserID})
+		if list.Words != "" {
+			list.Later += "&q=" + url.QueryEscape(list.Words)
+		}
+	}
+	return listed, list
 }
 
 // changesMembers returns the handler of a form that only a user who may change the members of the workspace may send.

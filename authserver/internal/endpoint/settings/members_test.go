@@ -261,3 +261,27 @@ func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 	browser.Get(members).Send(members+"/renew", nil).HasHeader("Retry-After").
 		Wants(http.StatusTooManyRequests, "The invitation was not sent again, and its link still works.")
 }
+
+// A large workspace is never read whole: its latest members come first, and the search asks Postgres.
+func TestMembers_OfALargeWorkspaceAreListedLatestFirst(t *testing.T) {
+	site := shared(t)
+	browser := site.SignedIn(memberManager(site))
+	browser.Get(members).Lacks("More than")
+	site.Fixture.Exec(`with added as (insert into account.users (id, email, name)
+			select gen_random_uuid(), 'person' || n || '@example.org', 'Person ' || n || '.'
+			from generate_series(1, 1000) n returning id, name)
+		insert into account.memberships (tenant_id, user_id, permissions, created_at)
+		select $1, id, '{}', now() + interval '1 second' * substr(name, 8)::numeric from added`,
+		site.Fixture.WorkspaceID)
+	page := browser.Get(members)
+	page.Wants(http.StatusOK, "More than 1000", "Person 1000.", "Person 976.",
+		"of the latest 1000 members have neither")
+	page.Lacks("Person 975.", "(you)")
+	page = browser.Get(page.Link(members + "?tenant=" + site.Fixture.WorkspaceID.String() + "&before="))
+	page.Wants(http.StatusOK, "Person 975.", "Person 951.")
+	page.Lacks("Person 976.", "Person 950.")
+	page = browser.Get(members + "?q=person+17.")
+	page.Wants(http.StatusOK, "Person 17.")
+	page.Lacks("Person 18.", "Next")
+	browser.Get(members+"?q=nobody").Wants(http.StatusOK, "No member matches")
+}

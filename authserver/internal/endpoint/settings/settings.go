@@ -308,7 +308,7 @@ type Users interface {
 type Workspaces interface {
 	// StillAllowed returns audit.ErrNotAuthorized if the authorization has ended.
 	StillAllowed(ctx context.Context, a *audit.Authorization) error
-	ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error)
+	ListedMembers(ctx context.Context, in uuid.UUID, page membership.MemberPage) ([]membership.ListedMember, error)
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)

@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 // AddMember inserts a membership with the event, or returns admin.ErrNoWorkspace, admin.ErrNoUser,
@@ -79,7 +80,8 @@ func (t *transaction) endMembership(workspaceID, user uuid.UUID, actor string, m
 }
 
 // listedMemberFields are the columns of a membership.ListedMember.
-const listedMemberFields = `u.id as user_id, u.name, u.email, m.permissions, u.disabled_at is not null as disabled,
+const listedMemberFields = `u.id as user_id, u.name, u.email, m.permissions, m.created_at as since,
+  u.disabled_at is not null as disabled,
   exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
     or exists (select from account.authenticators a where a.user_id = u.id) as second_factor`
 
@@ -89,7 +91,7 @@ with connections as materialized (
   select g.user_id, count(*) as number from account.grants g
   where g.tenant_id = @tenant and g.user_id = any(@users)
     and g.state = 'active' and g.ends_at > now() and ` + notOverSQL + ` group by g.user_id)
-select ` + listedMemberFields + `, m.created_at as since,
+select ` + listedMemberFields + `,
   (select max(s.last_seen_at) from account.sign_ins s where s.user_id = u.id) as last_seen,
   coalesce(c.number, 0) as connections,
   (select count(*) from account.personal_access_tokens p
@@ -101,12 +103,24 @@ from account.memberships m join account.users u on u.id = m.user_id
 where m.tenant_id = @tenant and m.user_id = any(@users)
 order by array_position(@users::uuid[], m.user_id)`
 
-// ListedMembers reads all members of a workspace, by name.
-func (a *Accounts) ListedMembers(ctx context.Context, workspaceID uuid.UUID) ([]membership.ListedMember, error) {
+// ListedMembers reads the members of a workspace that the page selects, the latest first.
+func (a *Accounts) ListedMembers(
+	ctx context.Context, workspaceID uuid.UUID, page membership.MemberPage,
+) ([]membership.ListedMember, error) {
+	chosen := `select l.* from account.memberships l where l.tenant_id = @tenant`
+	if !page.Before.IsZero() {
+		chosen += ` and (l.created_at, l.user_id) < (@before, @user)`
+	}
+	if page.Words != "" {
+		chosen += ` and exists (select from account.users s where s.id = l.user_id and strpos(
+			lower(s.name || ' ' || s.email || ' ' || array_to_string(l.permissions, ' ')), lower(@words)) > 0)`
+	}
 	scan := withPermissions(func(m *membership.ListedMember) *perm.Set { return &m.Permissions })
 	return listLong(ctx, a.db, "list members", scan, `select `+listedMemberFields+`
-		from account.memberships m join account.users u on u.id = m.user_id
-		where m.tenant_id = @tenant order by lower(u.name), u.email, u.id`, pgx.NamedArgs{"tenant": workspaceID})
+		from (`+chosen+` order by l.created_at desc, l.user_id desc limit @limit) m
+		join account.users u on u.id = m.user_id order by m.created_at desc, m.user_id desc`,
+		pgx.NamedArgs{"tenant": workspaceID, "before": page.Before, "user": page.UserID,
+			"words": spelling.Search(page.Words), "limit": page.Limit})
 }
 
 var scanMember = withPermissions(func(m *membership.Member) *perm.Set { return &m.Permissions })

@@ -348,3 +348,38 @@ func TestWorkspaceMembers_AreInTheOrderOfUsers(t *testing.T) {
 		t.Errorf("members in the order %v, want %v", got, users)
 	}
 }
+
+// A page of members, and one of those that a search finds, continues where the one before it ended.
+func TestListedMembers_LatestComeFirstPageByPage(t *testing.T) {
+	m := newMemberTest(t)
+	var want []uuid.UUID
+	for range 5 {
+		want = append([]uuid.UUID{m.person(perm.ProgrammesRead).UserID}, want...)
+	}
+	m.person(perm.EngageReadForms) // is not searched for
+	m.fixture.Exec(`update account.memberships set created_at = now() where tenant_id = $1 and user_id = any($2)`,
+		m.workspaceID, want[1:3]) // the id decides
+	m.fixture.Exec(`update account.memberships set created_at = now() - interval '1 day'
+		where tenant_id = $1 and user_id = $2`, m.workspaceID, want[4])
+	if slices.Compare(want[1][:], want[2][:]) < 0 {
+		want[1], want[2] = want[2], want[1]
+	}
+	want = []uuid.UUID{want[1], want[2], want[0], want[3], want[4]}
+	page, got := membership.MemberPage{Words: "PROGRAMMES:read", Limit: 1}, []uuid.UUID{}
+	for range 6 {
+		listed, err := m.ListedMembers(t.Context(), m.workspaceID, page)
+		must(t, err)
+		for _, one := range listed {
+			got, page.Before, page.UserID = append(got, one.UserID), one.Since, one.UserID
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the pages have %v, want %v", got, want)
+	}
+	for words, n := range map[string]int{"": 6, "okafor": 6, "person-": 6, "nobody": 0, "%": 0} {
+		listed, err := m.ListedMembers(t.Context(), m.workspaceID, membership.MemberPage{Words: words, Limit: 10})
+		if err != nil || len(listed) != n {
+			t.Errorf("%q finds %d members, want %d: %v", words, len(listed), n, err)
+		}
+	}
+}
