@@ -85,7 +85,8 @@ const listedMemberFields = `u.id as user_id, u.name, u.email, m.permissions, m.c
   exists (select from account.passkeys k where k.user_id = u.id and k.copied_at is null)
     or exists (select from account.authenticators a where a.user_id = u.id) as second_factor`
 
-// workspaceMembersSQL selects some members of a workspace.
+// workspaceMembersSQL selects some members of a workspace. The limit has Postgres look up each of them by its key: it
+// cannot know that the workspace has more than a few, and would read all of its members instead.
 const workspaceMembersSQL = `
 with connections as materialized (
   select g.user_id, count(*) as number from account.grants g
@@ -98,10 +99,12 @@ select ` + listedMemberFields + `,
     where p.user_id = u.id and p.tenant_id = m.tenant_id and p.revoked_at is null and p.expires_at > now()
       and ` + tokenNotEndingSQL + `) as tokens,
   ` + proven + ` as proven
-from account.memberships m join account.users u on u.id = m.user_id
+from unnest(@users::uuid[]) with ordinality asked (user_id, place)
+  cross join lateral (select n.* from account.memberships n
+    where n.tenant_id = @tenant and n.user_id = asked.user_id limit 1) m
+  join account.users u on u.id = m.user_id
   left join connections c on c.user_id = m.user_id
-where m.tenant_id = @tenant and m.user_id = any(@users)
-order by array_position(@users::uuid[], m.user_id)`
+order by asked.place`
 
 // ListedMembers reads the members of a workspace that the page selects, the latest first.
 func (a *Accounts) ListedMembers(
