@@ -13,7 +13,7 @@ import (
 )
 
 var many = flag.Int("many", 1_000_000,
-	"how many grants and programmes there are in the part growth, and ten times as many as workspaces")
+	"how many rows of each kind there are in the part growth, and ten times as many as workspaces")
 
 // TestGrowth compares an installation with little data and one with much data, in turn.
 func TestGrowth(t *testing.T) {
@@ -21,7 +21,7 @@ func TestGrowth(t *testing.T) {
 	if testing.Short() {
 		*many = min(*many, 20_000)
 	}
-	little, much := scale{1000, 1000, 10}, scale{*many, *many, *many / 10}
+	little, much := scale{1000, 1000, 10, 1000}, scale{*many, *many, *many / 10, *many}
 	var stacks []*seededStack
 	var loads []load
 	for _, size := range []scale{little, much} {
@@ -33,6 +33,7 @@ func TestGrowth(t *testing.T) {
 	}
 	all, order := measureAll(t, inTurn(loads), []int{32})
 	r.growth(t, all, order, stacks[0], stacks[1])
+	r.rows(t, stacks)
 	r.write(t)
 }
 

@@ -24,11 +24,12 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
-// A scale is the number of rows of each kind.
-type scale struct{ grants, programmes, workspaces int }
+// A scale is the number of rows of each kind. rows are those of each other kind that is listed, searched or worked on.
+type scale struct{ grants, programmes, workspaces, rows int }
 
 func (s scale) String() string {
-	return fmt.Sprintf("%d grants, %d programmes in the workspace, %d workspaces", s.grants, s.programmes, s.workspaces)
+	return fmt.Sprintf("%d grants, %d programmes and %d of each other kind in the workspace, %d workspaces", s.grants,
+		s.programmes, s.rows, s.workspaces)
 }
 
 // A seededStack is a stack with seeded data. Its grants are in the state after two refreshes: in Redis by the product's
@@ -106,6 +107,7 @@ func newSeededStack(t *testing.T, b *bench, running *stack.Stack, s scale) *seed
 	audited, err := e.seedAudit(ctx, db)
 	must(t, err)
 	e.auditBytes = (e.size(ctx, t, db, "account.audit_events") - before) / float64(audited)
+	e.seedRows(ctx, t)
 	group.Wait()
 	must(t, inRedis)
 	must(t, settle(ctx, db, running))
@@ -137,7 +139,9 @@ func tokenKey(t *testing.T, running *stack.Stack) []byte {
 func (e *seededStack) size(ctx context.Context, t *testing.T, db *pgx.Conn, table string) float64 {
 	t.Helper()
 	var size float64
-	must(t, db.QueryRow(ctx, `select pg_total_relation_size($1::text::regclass)::float8`, table).Scan(&size))
+	must(t, db.QueryRow(ctx, `select (pg_total_relation_size($1::text::regclass) + coalesce((
+		select sum(pg_total_relation_size(relid)) from pg_partition_tree($1::text::regclass)), 0))::float8`,
+		table).Scan(&size))
 	return size
 }
 

@@ -7,7 +7,8 @@
 //     script and signs one access token; for lists, with the product built without its gate; and with
 //     node-oidc-provider (peer/), if Node is installed.
 //   - floor: a refresh compared with the floor server, and with one that also reads and writes a row in Postgres.
-//   - growth: the same requests with little and with much data in the stores, and the storage that a grant takes.
+//   - growth: refreshes, every list, page and search, and jobs of the background with little and with much data in the
+//     stores, and the storage that a grant takes.
 //   - soak: the memory of both services during ten minutes of load.
 //   - signin: sign-ins and refreshes during a flood of wrong passwords.
 //   - startup: the time until a service is ready.

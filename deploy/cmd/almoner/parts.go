@@ -201,7 +201,7 @@ func (t *testRun) commit(ctx context.Context) string {
 func measurements() map[string][2]string {
 	return map[string][2]string{
 		"speed":       {"^TestSpeed$", "20m"},
-		"growth":      {"^TestGrowth$", "20m"},
+		"growth":      {"^TestGrowth$", "40m"},
 		"soak":        {"^TestSoak$", "20m"},
 		"startup":     {"^TestStartup$", "5m"},
 		"floor":       {"^TestFloor$", "5m"},
