@@ -94,3 +94,9 @@ func (s *Store) plan(ctx context.Context, text string, args pgx.NamedArgs) (stri
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return strings.Join(lines, "\n"), err
 }
+
+// LogSearches returns the statements that read a page of the logs of a workspace for a search, with their arguments.
+func LogSearches(of uuid.UUID, search audit.Search) ([]string, pgx.NamedArgs) {
+	return []string{eventsSQL(`e.tenant_id = @of`, search, audit.Cursor{}), foundSQL(search, audit.Cursor{})},
+		searchArgs(of, search, audit.Cursor{}, 10)
+}

@@ -68,26 +68,35 @@ order by e.at desc, e.id desc`
 
 // peopleSQL and applicationsSQL select the users and applications that a search names. A search finds members by parts
 // of their names and addresses, and other users only by their whole e-mail address, so that it does not read all users.
+// anyApplication is whether the workspace may have one: of its own, or of a metadata document, which belongs to none.
 const (
 	peopleSQL = `select p.id from account.memberships y join account.users p on p.id = y.user_id
 		where y.tenant_id = @of and strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0
 		union all select p.id from account.users p where p.email = any(@addresses)`
 	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
+	anyApplication  = `exists (` + applicationsSQL + ` and n.id in (` + ownClientsSQL + `
+    select o.id from account.oauth_clients o where o.metadata_url is not null))`
+	// ownClientsSQL selects the clients of the workspace @tenant, each by an index. Others follow.
+	ownClientsSQL = `select o.id from account.oauth_clients o where o.tenant_id = @tenant and o.deleted_at is null
+    union all
+    select o.id from account.oauth_clients o where o.tenant_id = @tenant and o.deleted_at is not null
+    union all`
 )
 
 // eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions
-// that the search has, so that each statement has its own plan.
+// that the search has, so that each statement has its own plan. It reads no event if nothing has the name.
 func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
 	text := `select * from account.audit_events e where ` + of
 	if search.RequestID != "" {
 		text += ` and e.request_id = @request and e.request_id <> ''`
 	}
 	if search.Person != "" {
-		text += ` and (e.user_id in (` + peopleSQL + `)
+		text += ` and exists (` + peopleSQL + `) and (e.user_id in (` + peopleSQL + `)
 			or e.actor in (select 'user:' || id from (` + peopleSQL + `) as actors))`
 	}
 	if search.Application != "" {
-		text += ` and ` + clientOf + ` in (select id::text from (` + applicationsSQL + `) as named)`
+		text += ` and ` + anyApplication + ` and ` + clientOf + ` in (
+			select id::text from (` + applicationsSQL + `) as named)`
 	}
 	if search.Client != uuid.Nil {
 		text += ` and ` + clientOf + ` = @client::uuid::text`
@@ -118,8 +127,9 @@ func before(position string, from audit.Cursor) string {
 
 // searchArgs returns the arguments of these conditions.
 func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int) pgx.NamedArgs {
-	return pgx.NamedArgs{"of": of, "at": from.At, "id": from.ID, "limit": limit, "request": search.RequestID,
-		"person": spelling.Search(search.Person), "addresses": spelling.Spellings(search.Person),
+	return pgx.NamedArgs{"of": of, "tenant": of, "at": from.At, "id": from.ID, "limit": limit,
+		"request": search.RequestID,
+		"person":  spelling.Search(search.Person), "addresses": spelling.Spellings(search.Person),
 		"application": search.Application, "client": search.Client, "since": search.Since, "until": search.Until}
 }
 
@@ -235,11 +245,7 @@ with known as (
   c.redirect_uris, c.deleted_at is not null as deleted
   from account.oauth_clients c
   where c.kind = 'connector' and (c.deleted_at is null or c.deleted_at > now() - interval '30 days') and c.id in (
-    select o.id from account.oauth_clients o where o.tenant_id = @tenant and o.deleted_at is null
-    union all
-    select o.id from account.oauth_clients o
-      where o.tenant_id = @tenant and o.deleted_at > now() - interval '30 days'
-    union all
+    ` + ownClientsSQL + `
     select o.id from account.oauth_clients o where o.metadata_url is not null
       and (exists (select from account.grants g where g.client_id = o.id and g.tenant_id = @tenant offset 0)
         or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = o.id offset 0)))
@@ -302,7 +308,8 @@ func (l *Logs) Connectors(
 }
 
 // foundSQL selects the attempts of a workspace that a search names, the latest first. The statement contains only the
-// conditions that the search has. A search by person finds no user whose name the log hides.
+// conditions that the search has, and reads no attempt if nothing has the name. A search by person finds no user whose
+// name the log hides.
 func foundSQL(search audit.Search, from audit.Cursor) string {
 	grants, stops := strings.Builder{}, strings.Builder{}
 	clients := `select k.id from account.oauth_clients k where k.kind = 'connector'`
@@ -323,8 +330,12 @@ func foundSQL(search audit.Search, from audit.Cursor) string {
         and e.subject ~ ('^grant:' || ` + strings.Replace(isUUID, "^", "", 1) + `))`)
 		stops.WriteString(` and s.request_id = @request`)
 	}
+	if search.Application != "" {
+		grants.WriteString(` and ` + anyApplication)
+		stops.WriteString(` and ` + anyApplication)
+	}
 	if search.Person != "" {
-		grants.WriteString(` and g.user_id in (` + peopleSQL + `)`)
+		grants.WriteString(` and exists (` + peopleSQL + `) and g.user_id in (` + peopleSQL + `)`)
 		stops.WriteString(` and s.user_id in (` + peopleSQL + `) and exists (select from account.memberships m
       where m.tenant_id = @of and m.user_id = s.user_id)`)
 	}
@@ -349,6 +360,5 @@ func (l *Logs) SearchConnections(
 	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 ) ([]connectionlog.Found, error) {
 	args := searchArgs(workspaceID, search, from, limit)
-	args["tenant"] = workspaceID // in attemptDetails
 	return listLong(ctx, l.db, "search connection log", scanAttempt, foundSQL(search, from), args)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
@@ -17,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
 	"github.com/almonerhq/almoner/authserver/internal/testing/fixture"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -305,5 +307,29 @@ func TestAudit_RoleCannotBackdateOrChangeEvents(t *testing.T) {
 		Scan(&earlier)
 	if err != nil || earlier {
 		t.Errorf("the event has the time at which its transaction began: %v", err)
+	}
+}
+
+// However long a log is, a search for a name that nobody and no application has reads none of it.
+func TestLogs_SearchForNothingReadsNoEntry(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
+	l := newStoreTest(t)
+	app := l.fixture.Connector("https://api.example.org/v1", both...)
+	l.consented(app, 0)
+	l.recordStopped(app, &l.grant.UserID, connectionlog.Refused, "no", "r-1")
+	for _, search := range []audit.Search{{Person: "zebra"}, {Application: "zebra"}} {
+		statements, args := postgres.LogSearches(l.fixture.WorkspaceID, search)
+		for _, text := range statements {
+			rows, err := l.fixture.Owner.Query(t.Context(), "explain (analyze, costs off) "+text, args)
+			must(t, err)
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			must(t, err)
+			for _, line := range plan {
+				entries := strings.Contains(line, " on audit_events") || strings.Contains(line, " on grants")
+				if entries && !strings.Contains(line, "never executed") {
+					t.Errorf("%+v reads entries: %s\n%s", search, line, strings.Join(plan, "\n"))
+				}
+			}
+		}
 	}
 }
