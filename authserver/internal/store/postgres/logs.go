@@ -73,14 +73,14 @@ const (
 	peopleSQL = `select p.id from account.memberships y join account.users p on p.id = y.user_id
 		where y.tenant_id = @of and strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0
 		union all select p.id from account.users p where p.email = any(@addresses)`
-	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
-	anyApplication  = `exists (` + applicationsSQL + ` and n.id in (` + ownClientsSQL + `
+	anyApplication = `exists (` + applicationsSQL + ` and n.id in (` + ownClientsSQL + `
     select o.id from account.oauth_clients o where o.metadata_url is not null))`
 	// ownClientsSQL selects the clients of the workspace @tenant, each by an index. Others follow.
 	ownClientsSQL = `select o.id from account.oauth_clients o where o.tenant_id = @tenant and o.deleted_at is null
     union all
     select o.id from account.oauth_clients o where o.tenant_id = @tenant and o.deleted_at is not null
     union all`
+	applicationsSQL = `select n.id from account.oauth_clients n where strpos(lower(n.name), lower(@application)) > 0`
 )
 
 // eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions
