@@ -242,15 +242,15 @@ func distributedDatabase(ctx context.Context) (string, error) {
 // distributing lets one stack distribute at a time, because all databases of a node share its replication slots.
 var distributing sync.Mutex
 
-// distribute runs migrate --distribute of both services while the services run.
+// distribute runs migrate --distribute --yes of both services while the services run.
 func distribute(ctx context.Context, binaries, database string) error {
 	distributing.Lock()
 	defer distributing.Unlock()
 	for _, service := range []string{"authserver", "resourceapi"} {
-		command := exec.CommandContext(ctx, filepath.Join(binaries, service), "migrate", "--distribute")
+		command := exec.CommandContext(ctx, filepath.Join(binaries, service), "migrate", "--distribute", "--yes")
 		command.Env = []string{"ALMONER_DATABASE_URL=" + database}
 		if out, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s migrate --distribute: %w: %s", service, err, out)
+			return fmt.Errorf("%s migrate --distribute --yes: %w: %s", service, err, out)
 		}
 	}
 	return nil

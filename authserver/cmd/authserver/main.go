@@ -66,16 +66,15 @@ func (serve) Run(ctx context.Context) error {
 }
 
 type migrate struct {
-	Check      bool `xor:"what" help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
-	Finish     bool `xor:"what" help:"Finish the upgrade after the last process of the previous release has ended. The previous release no longer works afterwards."`
-	Distribute bool `xor:"what" help:"Also finish the upgrade, and distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
+	schema.Options
+	Finish bool `xor:"what" help:"Finish the upgrade after the last process of the previous release has ended. The previous release no longer works afterwards."`
 }
 
 func (m migrate) Run(ctx context.Context) error {
 	if m.Finish {
 		return app.FinishUpgrade(ctx, os.Environ(), os.Stdout)
 	}
-	return app.Migrate(ctx, os.Environ(), m.Check, m.Distribute, os.Stdout)
+	return app.Migrate(ctx, os.Environ(), m.Options, os.Stdout)
 }
 
 type checkConfig struct {

@@ -43,7 +43,7 @@ type Config struct {
 	BaseURL              string            `env:"ALMONER_BASE_URL,required,notEmpty" doc:"Public URL of the API, which is also the OAuth issuer, without a trailing slash."`
 	AppURL               string            `env:"ALMONER_APP_URL,required,notEmpty" doc:"Public URL of sign-in, consent and settings, without a trailing slash."`
 	DatabaseURL          credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty" doc:"PostgreSQL URL of a role that is a member of almoner_authserver; for migrate, of the owner of the database. It may name several hosts, like postgres://user:password@one,two/almoner?target_session_attrs=read-write."`
-	RefreshDatabaseURL   credential.Secret `env:"ALMONER_REFRESH_DATABASE_URL" doc:"URL of the same PostgreSQL database for refreshes, with a role of its own that is a member of almoner_authserver, or with other nodes of a Citus cluster. A process then opens up to 8 more connections. Empty: ALMONER_DATABASE_URL."`
+	RefreshDatabaseURL   credential.Secret `env:"ALMONER_REFRESH_DATABASE_URL" doc:"URL of the same PostgreSQL database for refreshes, with a role of its own that is a member of almoner_authserver, or with other nodes of a Citus cluster. A process then opens up to 8 more connections, and 8 to each host if the URL has several. Empty: ALMONER_DATABASE_URL."`
 	RedisURL             credential.Secret `env:"ALMONER_REDIS_URL,required,notEmpty" doc:"URL of Redis 7 or newer, with AOF and maxmemory-policy noeviction. Name several nodes of a Redis Cluster, like redis://:password@host:6379?addr=second:6379&addr=third:6379, or several Sentinels, like redis://:sentinelpassword@host:26379/0?master_name=almoner&password=password&addr=second:26379&addr=third:26379. rediss:// uses TLS."`
 	Keys                 credential.Secret `env:"ALMONER_KEYS,required,notEmpty" doc:"Keys of 32 bytes in base64url, newest first, separated by commas. They protect codes, refresh tokens, tickets and signing keys."`
 	KeyMaxAge            time.Duration     `env:"ALMONER_KEY_MAX_AGE" envDefault:"720h" doc:"How long a key signs access tokens before the next one replaces it: 1h or longer, or 0 to replace keys only by command."`
@@ -378,14 +378,13 @@ func migration(ctx context.Context, environ []string, out io.Writer) (credential
 	}, err
 }
 
-// Migrate brings the account schema up to date. If check is set, it changes nothing and fails with a migrate.State
-// if the schema differs. If distribute is set, it also distributes the tables.
-func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
+// Migrate brings the account schema up to date, as the options say.
+func Migrate(ctx context.Context, environ []string, options migrate.Options, out io.Writer) error {
 	_, command, err := migration(ctx, environ, out)
 	if err != nil {
 		return err
 	}
-	return command.Run(check, distribute, out)
+	return command.Run(options, out)
 }
 
 // FinishUpgrade completes an upgrade after the last process of the previous release has ended.

@@ -43,12 +43,9 @@ type commands struct {
 }
 
 type (
-	serve   struct{}
-	work    struct{}
-	migrate struct {
-		Check      bool `help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
-		Distribute bool `help:"Also distribute the tables among the nodes of a Citus cluster (deploy/citus/README.md)."`
-	}
+	serve       struct{}
+	work        struct{}
+	migrate     struct{ schema.Options }
 	checkConfig struct {
 		JSON bool `name:"json" help:"Write JSON, including mistakes and warnings."`
 	}
@@ -98,7 +95,7 @@ func run(message string, run func(*app.App, context.Context, func(net.Addr)) err
 }
 
 func (m migrate) Run() error {
-	return app.Migrate(context.Background(), os.Environ(), m.Check, m.Distribute, os.Stdout)
+	return app.Migrate(context.Background(), os.Environ(), m.Options, os.Stdout)
 }
 
 func (s settings) Run() error {

@@ -238,9 +238,8 @@ func (a appliedForms) Text(out io.Writer) error {
 	return nil
 }
 
-// Migrate applies the missing migrations. With check, it changes nothing and returns a migrate.State if the
-// schema differs. With distribute, it also distributes the tables.
-func Migrate(ctx context.Context, environ []string, check, distribute bool, out io.Writer) error {
+// Migrate applies the missing migrations, as the options say.
+func Migrate(ctx context.Context, environ []string, options migrate.Options, out io.Writer) error {
 	var config struct {
 		DatabaseURL credential.Secret `env:"ALMONER_DATABASE_URL,required,notEmpty"`
 	}
@@ -258,7 +257,7 @@ func Migrate(ctx context.Context, environ []string, check, distribute bool, out 
 			return applied, err
 		},
 		Distribute: func() error { return postgres.Distribute(ctx, url, out) },
-	}.Run(check, distribute, out)
+	}.Run(options, out)
 }
 
 // indexSearches creates the search index if the database supports it.

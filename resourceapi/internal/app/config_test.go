@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/database/migrate"
 )
 
 const goodKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -69,7 +70,7 @@ func TestLoadConfig_ChecksEverySetting(t *testing.T) {
 			t.Errorf("%s=%s: %v", wrong.name, wrong.value, err)
 		}
 	}
-	err = Migrate(t.Context(), nil, true, false, io.Discard)
+	err = Migrate(t.Context(), nil, migrate.Options{Check: true}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "ALMONER_DATABASE_URL") {
 		t.Errorf("%v", err)
 	}

@@ -214,11 +214,26 @@ func (c Command) Check() error {
 	return state.Err()
 }
 
-// Run applies the missing migrations and, with distribute, distributes the tables. With check, it only runs Check.
-func (c Command) Run(check, distribute bool, out io.Writer) error {
+// Options are the flags of the command.
+type Options struct {
+	Check      bool `xor:"what" help:"Change nothing. Exit with 0 if up to date, 3 if migrations are missing, 4 if the database is newer."`
+	Distribute bool `xor:"what" help:"Also distribute the tables among the nodes of a Citus cluster, and finish the upgrade (deploy/citus/README.md)."`
+	Yes        bool `help:"Accept with --distribute that each request costs PostgreSQL several times as much."`
+}
+
+// ErrUnconfirmed is returned by Run for Distribute without Yes.
+var ErrUnconfirmed = errors.New("nothing was changed: on Citus a refresh takes 6 to 11 times, and a list 7 to 9 " +
+	"times the processor time that it takes on one PostgreSQL (deploy/docs/distributed.md); " +
+	"if the data needs several servers nevertheless, run the command again with --yes")
+
+// Run applies the missing migrations and, with Distribute, distributes the tables. With Check, it only runs Check.
+func (c Command) Run(options Options, out io.Writer) error {
+	if options.Distribute && !options.Yes {
+		return ErrUnconfirmed
+	}
 	var applied []string
 	var err error
-	if check {
+	if options.Check {
 		err = c.Check()
 	} else {
 		applied, err = c.Up()
@@ -231,7 +246,7 @@ func (c Command) Run(check, distribute bool, out io.Writer) error {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintln(out, "the "+c.Schema+" schema is up to date"); err != nil || check || !distribute {
+	if _, err := fmt.Fprintln(out, "the "+c.Schema+" schema is up to date"); err != nil || !options.Distribute {
 		return err
 	}
 	return c.Distribute()

@@ -269,6 +269,16 @@ func TestApply_NeedsCitus(t *testing.T) {
 	}
 }
 
+// The command calls nothing of the service: its functions are nil.
+func TestCommand_DistributesOnlyWithYes(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	err := Command{}.Run(Options{Distribute: true}, &said)
+	if !errors.Is(err, ErrUnconfirmed) || said.String() != "" {
+		t.Errorf("%v, %q", err, said.String())
+	}
+}
+
 // A table that Citus does not convert keeps its privileges on columns: the service cannot choose the time of an audit
 // event, not even after an earlier release distributed the tables.
 func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {

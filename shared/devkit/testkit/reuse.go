@@ -277,7 +277,7 @@ func (t template) distribute(ctx context.Context) error {
 		return err
 	}
 	for _, service := range services() {
-		command := exec.CommandContext(ctx, "go", "run", "./cmd/"+service, "migrate", "--distribute")
+		command := exec.CommandContext(ctx, "go", "run", "./cmd/"+service, "migrate", "--distribute", "--yes")
 		command.Dir = filepath.Join(t.root, service)
 		command.Env = append(os.Environ(), "ALMONER_DATABASE_URL="+t.url(ownerRole, t.name))
 		if out, err := command.CombinedOutput(); err != nil {
