@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
@@ -41,7 +42,11 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	harness.Record(t, "a coordinator and two workers: %s", harness.Deferred[string](func() string { return summary }))
 	cluster := harness.StartCitus(t, 2, false)
 	running := harness.Private(t, harness.Options{Authservers: 2, Resources: 2, Settings: busyMachine()})
-	admin, err := pgx.Connect(t.Context(), running.DatabaseURL)
+	config, err := pgx.ParseConfig(running.DatabaseURL)
+	must(t, err)
+	var notices strings.Builder
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { notices.WriteString(n.Message + "\n") }
+	admin, err := pgx.ConnectConfig(t.Context(), config)
 	must(t, err)
 	t.Cleanup(func() { _ = admin.Close(context.WithoutCancel(t.Context())) })
 	run := func(text string) {
@@ -78,7 +83,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	time.Sleep(undisturbed)
 	w.stop()
 	w.check()
-	explained := checkTasks(t, admin, append(queries, frequentStatements(t, admin)...), w.ws.Workspace.ID)
+	explained := checkTasks(t, admin, &notices, append(queries, frequentStatements(t, admin)...), w.ws.Workspace.ID)
 	checkEventMonths(t, admin, running.Authservers[0].Setting("ALMONER_DATABASE_URL"), w.ws.Workspace.ID)
 	if delayed := w.delayed.Load(); delayed > w.answered.Load()/100 {
 		t.Errorf("%d requests were refused while shards moved", delayed)
@@ -277,15 +282,23 @@ func frequentStatements(t *testing.T, admin *pgx.Conn) []string {
 	return queries
 }
 
-// checkTasks explains the statements and returns their number. Each must be one task.
-func checkTasks(t *testing.T, admin *pgx.Conn, queries []string, workspace string) (explained int) {
+// checkTasks explains the statements and returns their number. Each must be one task. Citus must plan the steps of
+// refreshes as statements about one row of one table, whose plans it keeps; it says so in a notice.
+func checkTasks(
+	t *testing.T, admin *pgx.Conn, notices *strings.Builder, queries []string, workspace string,
+) (explained int) {
 	t.Helper()
 	refreshes := 0
 	_, _ = admin.Exec(t.Context(), "select count(*) from account.grants") // notices lost connections to nodes
 	if _, err := admin.Exec(t.Context(), "set search_path = account, resource, pg_catalog"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := admin.Exec(t.Context(), "set client_min_messages = debug2"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = admin.Exec(t.Context(), "reset client_min_messages") }()
 	for _, query := range slices.Compact(slices.Sorted(slices.Values(queries))) {
+		notices.Reset()
 		plan, err := explain(t.Context(), admin, query, workspace)
 		if err != nil {
 			t.Logf("not explained: %v\n%s", err, query)
@@ -299,6 +312,9 @@ func checkTasks(t *testing.T, admin *pgx.Conn, queries []string, workspace strin
 		explained++
 		if strings.Contains(query, "update account.grants") {
 			refreshes++
+			if !strings.Contains(notices.String(), "fast-path router query") {
+				t.Errorf("not planned as a statement about one row:\n%s\n%s", query, plan)
+			}
 		}
 	}
 	if explained < 4 || refreshes == 0 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,7 +25,8 @@ type Distribution struct {
 	With string
 	// Constraints are the foreign keys between tables of ByWorkspace. They are dropped while the tables move.
 	Constraints []Constraint
-	// Functions are the functions that triggers call. Triggers run on the nodes.
+	// Functions are the functions that run on the nodes: those that triggers and statements about one row call. They
+	// only read tables of Reference, and name them with their schema.
 	Functions []string
 	// AsCaller are functions that run with the rights of their caller in a distributed database, where a transaction
 	// cannot change its role. Grants are the statements that give the callers these rights.
@@ -60,9 +62,10 @@ func Distribute(ctx context.Context, url string, definition []byte, out io.Write
 		work.setFunctions()
 		work.runAsCaller()
 		work.copyReferences()
+		work.copyFunctions()
+		work.readOwnCopies()
 		work.distributeTables()
 		work.addConstraints()
-		work.copyFunctions()
 		work.grantColumns()
 		if work.done == 0 {
 			work.report("all tables are already distributed")
@@ -303,4 +306,23 @@ func (d *distributing) copyFunctions() {
 			format('select create_distributed_function(%L::regprocedure)', name)
 		from unnest($1::text[]) name where not exists (select from pg_catalog.pg_dist_object
 			where classid = 'pg_proc'::regclass and objid = name::regprocedure)`, d.Functions)
+}
+
+// readOwnCopies makes the functions of Functions read the copies of Reference by the names that they have on every
+// node. Citus refuses the names of the tables in a statement that runs on a node, and plans such a query each time;
+// PostgreSQL keeps its plan.
+func (d *distributing) readOwnCopies() {
+	copies := rowsOf(d, pgx.RowToStructByPos[struct{ Table, Copy string }], `
+		select name, name || '_' || shardid from unnest($1::text[]) name
+		join pg_dist_shard on logicalrelid = name::regclass`, d.Reference)
+	for _, f := range rowsOf(d, pgx.RowToStructByPos[struct{ Name, Definition string }],
+		"select name, pg_get_functiondef(name::regprocedure) from unnest($1::text[]) name", d.Functions) {
+		definition := f.Definition
+		for _, c := range copies {
+			definition = regexp.MustCompile(regexp.QuoteMeta(c.Table)+`(_\d+)?\b`).ReplaceAllString(definition, c.Copy)
+		}
+		if definition != f.Definition {
+			d.step("made "+f.Name+" read the copies of its node", definition)
+		}
+	}
 }

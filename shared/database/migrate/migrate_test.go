@@ -279,6 +279,41 @@ func TestCommand_DistributesOnlyWithYes(t *testing.T) {
 	}
 }
 
+// The functions that run on the nodes read the copy of a table by its current name, also if they have that of an
+// earlier copy, and other names that begin with that of the table stay.
+func TestApply_FunctionsReadCopiesOfTheirNode(t *testing.T) {
+	t.Parallel()
+	_, owner := freshDatabase(t)
+	for _, statement := range []string{
+		"create schema if not exists account",
+		"create table account.copied (id int)",
+		"create table account.copied_less (id int)",
+		"create table pg_dist_shard (logicalrelid regclass, shardid bigint)", // of Citus
+		"insert into pg_dist_shard values ('account.copied', 17), ('account.copied_less', 18)",
+		`create function account.reads() returns void language plpgsql as $$ begin
+			perform from account.copied c join account.copied_11 d using (id) join account.copied_less using (id);
+		end $$`,
+	} {
+		if _, err := owner.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	var said strings.Builder
+	w := &distributing{
+		Distribution: Distribution{Reference: []string{"account.copied"}, Functions: []string{"account.reads()"}},
+		Owner:        &Owner{Conn: owner, ctx: t.Context()},
+		out:          &said,
+	}
+	w.readOwnCopies()
+	w.readOwnCopies() // changes nothing
+	var source string
+	w.Read(&source, "select prosrc from pg_proc where proname = 'reads'")
+	const want = "from account.copied_17 c join account.copied_17 d using (id) join account.copied_less using (id)"
+	if w.err != nil || !strings.Contains(source, want) || strings.Count(said.String(), "made ") != 1 {
+		t.Errorf("%v: %s\n%s", w.err, source, said.String())
+	}
+}
+
 // A table that Citus does not convert keeps its privileges on columns: the service cannot choose the time of an audit
 // event, not even after an earlier release distributed the tables.
 func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {

@@ -26,6 +26,19 @@ func (s *Store) Limits(ctx context.Context) (transaction, operation time.Duratio
 // SetLimit changes the time limit of all operations.
 func (s *Store) SetLimit(limit time.Duration) { s.limit, s.operationLimit = limit, limit }
 
+// NodeOf returns the host and port of the node that refreshes of a workspace go to in a distributed Postgres, or "" if
+// it is any.
+func (s *Store) NodeOf(ctx context.Context, workspaceID uuid.UUID) string {
+	s.distributed.Store(true)
+	chosen := s.refreshesOf(ctx, workspaceID)
+	for host, pool := range s.nodes.pools {
+		if pool == chosen {
+			return host
+		}
+	}
+	return ""
+}
+
 // Try runs a statement as the service's role.
 func (s *Store) Try(ctx context.Context, sql string) error {
 	_, err := s.pool.Exec(ctx, sql)

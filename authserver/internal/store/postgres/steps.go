@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,24 +29,22 @@ type updateStep struct {
 }
 
 // The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
-// in snapshotsSQL. %[1]s is stepSQL or stepsSQL, %[2]s is "" or directSQL, %[3]s is "" or skip locked, %[4]s is "" or
-// sameTrySQL, and %[5]s is oneWorkspaceSQL or "".
+// in snapshotsSQL. %s is "" or directSQL.
 const (
-	stepSQL = `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding, $5::text nonce,
-		$6::uuid client, $7::text resource, $8::text usable, $9::uuid tenant_id, $10::text scope, 1 place) asked`
 	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
 		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]),
 		(select $10::text[]))
-  with ordinality asked (id, generation, hash, binding, nonce, client, resource, usable, tenant_id, scope, place)`
+  with ordinality asked (id, generation, hash, binding, nonce, tenant_id, resource, scope, client, usable, place)`
 	lockedSQL = `with step as (
   select asked.*, now() as taken_at, ` + liveKeysSQL + ` key_ids
-  from %[1]s join account.grants g using (tenant_id, id) %[2]s
-  for no key update of g %[3]s
+  from ` + stepsSQL + ` join account.grants g using (tenant_id, id) %s
+  for no key update of g skip locked
 )`
 )
 
 // directSQL selects the grants that a client without authentication may use now. It is grant.Snapshot.Blocked for
-// connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked).
+// connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked). It refuses all steps in a workspace that has a row in
+// account.endings: Postgres evaluates that once in a statement, and plans it in a third of the time of notEndingSQL.
 const directSQL = `
     join account.oauth_clients c on c.id = g.client_id and c.id = asked.client and c.kind = 'connector'
       and c.token_endpoint_auth_method = 'none' and c.deleted_at is null
@@ -56,22 +54,23 @@ const directSQL = `
         where one = any (m.permissions) and one = any (string_to_array(asked.usable, ' ')))
     join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration' and f.enabled
   where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'
-    and g.permissions @> string_to_array(asked.scope, ' ')`
+    and g.permissions @> string_to_array(asked.scope, ' ')
+    and not exists (select from account.endings where tenant_id = any ((select $6::uuid[])::uuid[]))`
 
-// Conditions that refuse all steps in a workspace that has a row in account.endings. Postgres evaluates them once in a
-// statement, and plans them in a third of the time of notEndingSQL.
-const (
-	noEndingsSQL     = ` and not exists (select from account.endings where tenant_id = $9)`
-	noneOfEndingsSQL = ` and not exists (select from account.endings
-    where tenant_id = any ((select $9::uuid[])::uuid[]))`
-)
+// directAloneSQL is directSQL for a single step. It excludes only grants that are ending. Its function reads the other
+// tables: on a distributed Postgres it does so on the node of the grant, so that Citus sees a statement about one row
+// of one table, whose plan it keeps.
+const directAloneSQL = ` and g.resource = $7 and g.ends_at >= now() + interval '1 second'
+  and g.permissions @> string_to_array($8, ' ')
+  and account.usable_grant($6, g.id, g.client_id, g.user_id, g.permissions, g.created_at, $9, $10)`
+
+// inAlone replaces the columns of step with the parameters of a single step.
+var inAlone = strings.NewReplacer("step.id", "$1::uuid", "step.generation", "$2::int", "step.hash", "$3::bytea",
+	"step.binding", "$4::bytea", "step.nonce", "$5::text", "step.tenant_id", "$6::uuid", "step.taken_at", "now()")
 
 // sameTrySQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis
 // has just decided it. If Postgres holds it nevertheless, Redis has lost data.
 const sameTrySQL = ` and step.nonce = any (g.taken_by)`
-
-// oneWorkspaceSQL is true for the row of a single step. It tells a distributed Postgres which node has the row.
-const oneWorkspaceSQL = ` and g.tenant_id = $9`
 
 // takenBySQL records the tries that took a step. A repeated request has the same hash (G11). At most three tries are
 // recorded; a step with more is never reverted (grant.ManyTries).
@@ -81,60 +80,77 @@ const takenBySQL = `taken_by = case
     when cardinality(g.taken_by) < 3 then g.taken_by || step.nonce
     else '{*}' end`
 
-const returningSQL = `
-returning step.place, step.taken_at, step.key_ids, ` + grantColumns
+// A stepSQL is the statement of a kind of step: what it sets, and its further condition on the grant. The condition is
+// a format: %s is sameTrySQL or "".
+type stepSQL struct{ with, from, set, where string }
 
-// Activations commit durably: the use of a code must survive a crash (G1). A pending grant holds the result
+// activateSQL commits durably: the use of a code must survive a crash (G1). A pending grant holds the result
 // of one code's approval, and only that code activates it (G12).
-const activateSQL = lockedSQL + `
-update account.grants g set state = 'active', generation = step.generation, refresh_hash = step.hash,
-  code_binding = step.binding, last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
-from step
-where g.tenant_id = step.tenant_id and g.id = step.id%[5]s
+var activateSQL = stepSQL{
+	set: `state = 'active', generation = step.generation, refresh_hash = step.hash,
+  code_binding = step.binding, last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL,
+	where: `
   and not coalesce(step.nonce = any (g.given_up), false)
   and ((g.state = 'pending' and g.code_binding = step.binding)
-    or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
+    or (g.state = 'active' and g.generation = step.generation and g.refresh_hash = step.hash%s))`,
+}
 
-// Advances do not wait for the disk: Redis holds the newer state, and a superseded token becomes current
+// advanceSQL does not wait for the disk: Redis holds the newer state, and a superseded token becomes current
 // again only if both lose it within the same fraction of a second. The setting is local to the transaction,
-// which is this statement, so it costs no round trip and does not affect commits that must be durable.
-const advanceSQL = lockedSQL + `, hasty as materialized (select set_config('synchronous_commit', 'off', true))
-update account.grants g set generation = step.generation, refresh_hash = step.hash,
-  last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL + `
-from hasty, step
-where g.tenant_id = step.tenant_id and g.id = step.id%[5]s and g.state = 'active'
+// which is this statement, so it costs no round trip and does not affect commits that must be durable. A single step
+// has no such setting: it is rare, or on a distributed Postgres, where the setting would not reach the other nodes.
+var advanceSQL = stepSQL{
+	with: `, hasty as materialized (select set_config('synchronous_commit', 'off', true))`,
+	from: `hasty, `,
+	set: `generation = step.generation, refresh_hash = step.hash,
+  last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL,
+	where: ` and g.state = 'active' and step.binding is null
   and not coalesce(step.nonce = any (g.given_up), false)
   and (g.generation < step.generation
-    or (g.generation = step.generation and g.refresh_hash = step.hash%[4]s))` + returningSQL
+    or (g.generation = step.generation and g.refresh_hash = step.hash%s))`,
+}
+
+const (
+	updateSQL   = "\nupdate account.grants g set "
+	thisStepSQL = "\nwhere g.tenant_id = step.tenant_id and g.id = step.id"
+)
+
+// many returns the statement for several steps. It skips locked rows and, for direct steps, workspaces with endings.
+func (s stepSQL) many(direct, sameTry string) string {
+	return fmt.Sprintf(lockedSQL, direct) + s.with + updateSQL + s.set + "\nfrom " + s.from + "step" + thisStepSQL +
+		fmt.Sprintf(s.where, sameTry) + "\nreturning step.place, step.taken_at, step.key_ids, " + grantColumns
+}
+
+// alone returns the statement for a single step, which waits for the lock. The function in its result has an argument
+// that Postgres cannot know before it runs the statement.
+func (s stepSQL) alone(direct, sameTry string) string {
+	return inAlone.Replace(updateSQL+s.set+thisStepSQL+fmt.Sprintf(s.where, sameTry)) + direct +
+		"\nreturning 1, g.last_used_at, account.live_keys(g.id), " + grantColumns
+}
 
 // A stepBatcher batches the steps of one kind. Steps whose grants are not locked run together in one
 // transaction. Those of locked rows, and those that it refuses, are retried individually: they wait for the lock, or
 // read why they were refused.
 type stepBatcher struct {
+	db    *db
 	pool  *pgxpool.Pool
 	limit time.Duration // of each wait for a batch or a connection, and of each statement
 	op    string
-	// many is the statement for several steps, and one for a single one. Both skip locked rows and, for direct steps,
-	// workspaces with endings. wait is for a single step, and waits for the lock.
-	many, one, wait string
-	// single is set after Postgres has refused many: in a distributed Postgres, a statement can only lock rows of one
-	// workspace.
-	single atomic.Bool
+	// many is the statement for any number of steps. It skips locked rows and, for direct steps, workspaces with
+	// endings. alone is for a single step, and waits for the lock.
+	many, alone string
+	direct      bool
 	// The answer to a step is the grant after it, with the time and the key ids, or no grant if the step was refused.
 	batches pg.Batcher[updateStep, grant.Snapshot]
 }
 
 // newStepBatcher returns the batcher of a statement for direct steps or for others.
-func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op, sql string, direct bool) *stepBatcher {
-	var many, one, wait, sameTry string
+func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op string, sql stepSQL, direct bool) *stepBatcher {
+	b := &stepBatcher{db: g.db, pool: pool, limit: g.operationLimit, op: op, direct: direct}
+	b.many, b.alone = sql.many("", ""), sql.alone("", "")
 	if direct {
-		many, one, wait = directSQL+noneOfEndingsSQL, directSQL+noEndingsSQL, directSQL+` and `+notEndingSQL
-		sameTry = sameTrySQL
+		b.many, b.alone = sql.many(directSQL, sameTrySQL), sql.alone(directAloneSQL, inAlone.Replace(sameTrySQL))
 	}
-	b := &stepBatcher{pool: pool, limit: g.operationLimit, op: op}
-	b.many = fmt.Sprintf(sql, stepsSQL, many, "skip locked", sameTry, "")
-	b.one = fmt.Sprintf(sql, stepSQL, one, "skip locked", sameTry, oneWorkspaceSQL)
-	b.wait = fmt.Sprintf(sql, stepSQL, wait, "", sameTry, oneWorkspaceSQL)
 	b.batches = batcher(g.db, b.updateBatch)
 	b.batches.Stay = true
 	return b
@@ -201,7 +217,7 @@ const refusedSQL = `select now(), ` + grantColumns + ` from account.grants g whe
 
 // update takes one step from the generation before. It returns the grant unless the step is refused.
 func (s *stepBatcher) update(ctx context.Context, one updateStep) (grant.Snapshot, grant.UpdateResult, error) {
-	if s.single.Load() {
+	if s.db.distributed.Load() {
 		return s.updateOne(ctx, one)
 	}
 	waiting, stop := context.WithTimeout(ctx, s.limit)
@@ -226,15 +242,13 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]gran
 	// The limit is independent of how long acquiring the connection took.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	if len(all) == 1 {
-		return run(ctx, connection.Conn(), s.one, all)
-	}
-	taken, err := run(ctx, connection.Conn(), s.many, all)
+	taken, err := run(ctx, connection.Conn(), s.many, len(all), stepArguments(all))
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) || refused.Code != featureNotSupported {
 		return taken, err
 	}
-	s.single.Store(true)
+	// In a distributed Postgres, a statement can only lock rows of one workspace.
+	s.db.distributed.Store(true)
 	return make([]grant.Snapshot, len(all)), nil // each is then retried individually
 }
 
@@ -245,7 +259,11 @@ const featureNotSupported = "0A000"
 func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (grant.Snapshot, grant.UpdateResult, error) {
 	waiting, stop := context.WithTimeout(ctx, s.limit)
 	defer stop()
-	connection, err := s.pool.Acquire(waiting)
+	pool := s.pool
+	if pool == s.db.refreshes {
+		pool = s.db.refreshesOf(waiting, one.WorkspaceID)
+	}
+	connection, err := pool.Acquire(waiting)
 	if err != nil {
 		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, fmt.Errorf("%w: %w", pg.ErrNotSent, err))
 	}
@@ -255,7 +273,7 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (grant.Snap
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	taken, err := run(ctx, connection.Conn(), s.wait, []updateStep{one})
+	taken, err := run(ctx, connection.Conn(), s.alone, 1, s.argumentsAlone(one))
 	if err != nil {
 		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, err)
 	}
@@ -308,15 +326,15 @@ func overtaken(t grant.Snapshot, step grant.Step) bool {
 // errLate reports that too little time is left to run a statement to its commit.
 var errLate = errors.New("too late to start")
 
-// run takes the steps that are not refused. sql has arrays unless there is one step. Its arguments are positional,
-// because pgx parses the text for named ones each time.
-func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep) ([]grant.Snapshot, error) {
-	rows, err := connection.Query(ctx, sql, stepArguments(all)...)
+// run takes the steps that are not refused. The arguments of sql are positional, because pgx parses the text for named
+// ones each time.
+func run(ctx context.Context, connection *pgx.Conn, sql string, steps int, args []any) ([]grant.Snapshot, error) {
+	rows, err := connection.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	taken := make([]grant.Snapshot, len(all))
+	taken := make([]grant.Snapshot, steps)
 	for rows.Next() {
 		var place int
 		var now time.Time
@@ -330,12 +348,16 @@ func run(ctx context.Context, connection *pgx.Conn, sql string, all []updateStep
 	return taken, rows.Err()
 }
 
-func stepArguments(all []updateStep) []any {
-	if len(all) == 1 {
-		one := all[0]
-		return []any{one.GrantID, int32(one.Generation), one.Hash, one.Binding, one.Nonce, one.client, one.resource,
-			one.usable, one.WorkspaceID, one.scope}
+// argumentsAlone returns the arguments of s.alone.
+func (s *stepBatcher) argumentsAlone(one updateStep) []any {
+	args := []any{one.GrantID, int32(one.Generation), one.Hash, one.Binding, one.Nonce, one.WorkspaceID}
+	if s.direct {
+		args = append(args, one.resource, one.scope, one.client, one.usable)
 	}
+	return args
+}
+
+func stepArguments(all []updateStep) []any {
 	n := len(all)
 	ids, generations, clients := make([]uuid.UUID, n), make([]int32, n), make([]uuid.UUID, n)
 	workspaces := make([]uuid.UUID, n)
@@ -347,5 +369,5 @@ func stepArguments(all []updateStep) []any {
 		hashes[i], bindings[i], nonces[i] = one.Hash, one.Binding, one.Nonce
 		resources[i], usable[i], scopes[i] = one.resource, one.usable, one.scope
 	}
-	return []any{ids, generations, hashes, bindings, nonces, clients, resources, usable, workspaces, scopes}
+	return []any{ids, generations, hashes, bindings, nonces, workspaces, resources, scopes, clients, usable}
 }

@@ -73,6 +73,7 @@ type Logs struct{ *db }
 type db struct {
 	pool           *pgxpool.Pool
 	refreshes      *pgxpool.Pool // that of Sources.Refreshes, or pool
+	nodes          nodes         // of Sources.Refreshes
 	probe          *pgxpool.Pool // one connection for Ping and Ready, so that they do not wait for callers
 	pings          pg.Pinger
 	health         *pg.Watch
@@ -84,7 +85,8 @@ type db struct {
 	authenticators *seal.Box // of the secrets of authenticator apps
 	answers        *seal.Box // of the answers by Idempotency-Key
 
-	migrated atomic.Bool // every migration that this program knows was seen
+	migrated    atomic.Bool // every migration that this program knows was seen
+	distributed atomic.Bool // Postgres has refused a statement that a distributed one does not accept
 }
 
 // Time limits. Our statements take milliseconds: a statement that needs longer waits for a lock or a dead
@@ -152,11 +154,12 @@ func Open(ctx context.Context, urls Sources, wait time.Duration, tracers ...pgx.
 	d.refreshes = d.pool
 	if urls.Refreshes != nil {
 		options.Connections, options.Check = maxRefreshConnections, d.checkSameDatabase
-		d.refreshes, err = pg.Open(ctx, urls.Refreshes, options)
+		if d.refreshes, err = pg.Open(ctx, urls.Refreshes, options); err == nil {
+			d.nodes, err = openNodes(ctx, urls.Refreshes, options)
+		}
 	}
 	if err != nil {
-		d.probe.Close()
-		d.pool.Close()
+		d.Close()
 		return nil, err
 	}
 	return &Store{d, newGrants(d), &Clients{d}, &Accounts{d}, &SignIns{d}, &Logs{d}}, nil
@@ -187,7 +190,10 @@ func (d *db) PoolStat() *pgxpool.Stat { return d.pool.Stat() }
 
 // Close waits for the connections in use and closes them.
 func (d *db) Close() {
-	d.refreshes.Close()
+	d.nodes.close()
+	if d.refreshes != nil {
+		d.refreshes.Close()
+	}
 	d.pool.Close()
 	d.probe.Close()
 }
