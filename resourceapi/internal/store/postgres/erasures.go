@@ -102,8 +102,9 @@ func (w *writing) EraseForm(ctx context.Context, workspaceID, id, by uuid.UUID) 
 		RequestID: web.RequestID(ctx),
 	}
 	if t.countUpTo(e) > engage.MaxErasedAtOnce {
-		t.exec("close a form that is erased", `update resource.forms set erased_at = now(), version = version + 1,
-			disabled_at = coalesce(disabled_at, now()) where tenant_id = $1 and id = $2`, workspaceID, id)
+		// The time is a parameter: a distributed Postgres does not accept now() in coalesce.
+		t.exec("close a form that is erased", `update resource.forms set erased_at = $3, version = version + 1,
+			disabled_at = coalesce(disabled_at, $3) where tenant_id = $1 and id = $2`, workspaceID, id, time.Now())
 		return t.acceptErasure(e)
 	}
 	t.deleteBatch(&e, engage.MaxErasedAtOnce)

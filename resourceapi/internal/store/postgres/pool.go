@@ -412,6 +412,7 @@ func refusedBy(err error, code, table string) bool {
 func lostNode(fault *pgconn.PgError) bool {
 	return fault.Code == "XX000" && (strings.HasPrefix(fault.Message, "failure on connection marked as essential") ||
 		strings.HasPrefix(fault.Message, "execution cannot recover from multiple connection failures") ||
+		strings.HasPrefix(fault.Message, "server closed the connection unexpectedly") ||
 		strings.HasPrefix(fault.Message, "could not commit transaction "))
 }
 
