@@ -52,7 +52,7 @@ func TestBrowser_SignInPageWaitsDuringFlood(t *testing.T) {
 		release := keepSignInBusy(t, p)
 		browser.SubmitSignIn(reader.Email, reader.Password)
 		browser.See(status)
-		wantsText(t, "the sign-in page", browser, "Many people are signing in right now", "tries again by itself")
+		wantsText(t, "the sign-in page", browser, "Many people are signing in right now", "tries again automatically")
 		looks(t, "the waiting sign-in page", browser)
 		if *screenshots != "" {
 			writePicture(t, "waiting-"+name, browser.Picture())

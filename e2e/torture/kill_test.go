@@ -106,7 +106,7 @@ func (w *workload) missing() error {
 	return nil
 }
 
-// wantsAllKept checks all acknowledged work except the queued jobs.
+// wantsAllKept checks all acknowledged work except submissions and imports that are not processed yet.
 func (w *workload) wantsAllKept(t *testing.T) {
 	t.Helper()
 	for _, tokens := range w.revoked {

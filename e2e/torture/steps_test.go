@@ -71,7 +71,7 @@ func deaths() []harness.Fault {
 			die(afterRevocation)),
 
 		change(submissionsFile, "import (\n", deathImports),
-		before(submissionsFile, "// A submission with the status", deathDefinition),
+		before(submissionsFile, "// Submissions with the status", deathDefinition),
 		before(submissionsFile, "	finished, err = e.finish(ctx, workspaceID, all, (*transaction).process)\n",
 			die(submissionTaken)),
 		behind(submissionsFile, "	finished, err = e.finish(ctx, workspaceID, all, (*transaction).process)\n",

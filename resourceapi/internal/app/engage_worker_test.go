@@ -73,7 +73,7 @@ func (s *service) processOne(id uuid.UUID) {
 // kept returns the Engage part of the store.
 func (s *service) kept() *postgres.Engage { return s.app.store.Engage() }
 
-func TestE5_RepeatedJobHasOneEffect(t *testing.T) {
+func TestE5_RepeatedProcessingHasOneEffect(t *testing.T) {
 	t.Parallel()
 	s := ownService(t)
 	workspaceID, h := s.workspace()

@@ -17,8 +17,8 @@ const (
 	pollEvery        = time.Second
 	workspacesAtOnce = 4   // whose submissions one process processes
 	batchSize        = 100 // submissions
-	// lookBack is how far a process looks for submissions to process, except once in lookFurtherEvery: they wait longer
-	// only while no process runs. In a large database, the fewer months are read the better.
+	// lookBack is the age of the oldest submissions that a process looks for. Once in lookFurtherEvery it looks for older
+	// ones, too, which exist only if no process ran. The fewer months are read, the better.
 	lookBack         = 24 * time.Hour
 	lookFurtherEvery = time.Minute
 	// gather is how long a process waits after submissions arrived, so that it processes several together: one batch
@@ -28,7 +28,7 @@ const (
 
 // Submissions are the accepted submissions of all workspaces.
 type Submissions interface {
-	// Arrived receives when this process has accepted submissions.
+	// Arrived returns a channel that receives after this process has accepted submissions.
 	Arrived() <-chan struct{}
 	// NextWaiting returns the workspace with the lowest id above after that has submissions to process, or uuid.Nil.
 	// It looks for those that were accepted in the month of since or later.
@@ -38,8 +38,8 @@ type Submissions interface {
 	ProcessWaiting(ctx context.Context, workspaceID uuid.UUID, since time.Time, limit int) (finished int, err error)
 }
 
-// processSubmissions processes submissions until ctx ends. When none are left, it waits until some arrive, which
-// another process may have accepted.
+// processSubmissions processes submissions until ctx ends. When none is left, it waits until this process accepts
+// some, or for pollEvery: other processes accept them, too.
 func (w *Worker) processSubmissions(ctx context.Context) {
 	furthest := time.Now() // when it last looked at all months
 	for further := true; ctx.Err() == nil; further = time.Since(furthest) >= lookFurtherEvery {
@@ -68,7 +68,7 @@ func (w *Worker) processSubmissions(ctx context.Context) {
 }
 
 // round processes a batch of submissions of each workspace, and reports whether one of them may have more. It begins
-// anywhere among the workspaces, so that processes do not follow one another.
+// at a random workspace, so that processes do not all work on the same ones.
 func round(ctx context.Context, store Submissions, since time.Time) (more bool, err error) {
 	var group errgroup.Group
 	group.SetLimit(workspacesAtOnce)

@@ -133,6 +133,6 @@ func (s *sender) send(one delivery.Claim) {
 	err := s.Webhooks.Deliver(s.work, one.WorkspaceID, one.ID)
 	err = errors.Join(err, s.Webhooks.ReleaseWebhook(s.work, one.WorkspaceID, one.ID))
 	if err != nil && s.work.Err() == nil {
-		s.Log.WarnContext(s.work, "not all was sent to a webhook endpoint; retrying", "cause", err)
+		s.Log.WarnContext(s.work, "deliveries to a webhook endpoint interrupted; retrying", "cause", err)
 	}
 }

@@ -32,7 +32,7 @@ type Store interface {
 	NumberEvents(ctx context.Context, workspaceID uuid.UUID) (behind bool, err error)
 }
 
-// A Worker does the work in the background.
+// A Worker processes submissions, assigns sequences to events, and sends webhooks.
 type Worker struct {
 	Store    Store
 	Webhooks Webhooks

@@ -113,34 +113,6 @@ func (t template) ensure(ctx context.Context, build func(superuser *pgx.Conn) er
 	return t, err
 }
 
-// prepared makes a template that is a copy of this one with the changes of prepare. Its name contains a hash of the
-// versions of the services' libraries, whose migrations prepare may apply.
-func (t template) prepared(ctx context.Context, name string, prepare Preparation) (template, error) {
-	hash := sha256.New()
-	_, _ = fmt.Fprintln(hash, t.name, name) // never fails
-	for _, service := range services() {
-		versions, err := os.ReadFile(filepath.Join(t.root, service, "go.mod"))
-		if err != nil {
-			return template{}, err
-		}
-		_, _ = hash.Write(versions) // never fails
-	}
-	out := t
-	out.name = templatePrefix + hex.EncodeToString(hash.Sum(nil)[:6])
-	return out.ensure(ctx, func(superuser *pgx.Conn) error {
-		err := execute(ctx, superuser,
-			"drop database if exists "+out.sanitized()+" with (force)",
-			"create database "+out.sanitized()+" template "+t.sanitized()+" owner "+ownerRole)
-		if err != nil {
-			return err
-		}
-		if err := prepare(ctx, out.url(ownerRole, out.name)); err != nil {
-			return err
-		}
-		return out.finish(ctx, superuser)
-	})
-}
-
 // finish stores the contents of the database, runs the statements, and makes the database a template.
 func (t template) finish(ctx context.Context, superuser *pgx.Conn, statements ...string) error {
 	if err := t.storeContents(ctx, superuser); err != nil {

@@ -59,37 +59,6 @@ func NewDatabase(t testing.TB) Database {
 	return template.forTest(t)
 }
 
-// A Preparation changes the schema of a migrated database. owner is the URL of the database for its owner.
-type Preparation func(ctx context.Context, owner string) error
-
-// NewPreparedDatabase is NewDatabase with the changes of prepare, which runs once for all tests that use the name. A
-// server that outlives the tests keeps the result: after a change of prepare, drop its databases named
-// almoner_template_… and emptied_….
-func NewPreparedDatabase(t testing.TB, name string, prepare Preparation) Database {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), makeWithin)
-	defer cancel()
-	if distributes() { // Citus does not copy the preparation
-		database := NewDatabase(t)
-		if err := prepare(ctx, database.Owner); err != nil {
-			t.Fatalf("prepare the database for the test: %v", err)
-		}
-		return database
-	}
-	made, _ := preparedTemplates.LoadOrStore(name, sync.OnceValues(func() (template, error) {
-		base, err := sharedTemplate()
-		if err != nil {
-			return base, err
-		}
-		return base.prepared(ctx, name, prepare)
-	}))
-	prepared, err := made.(func() (template, error))()
-	if err != nil {
-		t.Fatalf("prepare a database for the test: %v", err)
-	}
-	return prepared.forTest(t)
-}
-
 // forTest makes a database that is given back or dropped when the test ends.
 func (t template) forTest(test testing.TB) Database {
 	test.Helper()
@@ -262,9 +231,6 @@ var (
 		return ensureTemplate(ctx, server)
 	})
 )
-
-// preparedTemplates are the templates of NewPreparedDatabase.
-var preparedTemplates sync.Map // name → func() (template, error)
 
 // findServer returns the superuser's URL of the PostgreSQL server of the test process.
 func findServer() (string, error) {

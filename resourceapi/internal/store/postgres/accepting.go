@@ -34,7 +34,7 @@ type acceptors struct {
 	byForm map[uuid.UUID]*acceptor
 }
 
-// acceptorOf returns the acceptor of a form, and the function to call when the request needs it no more.
+// acceptorOf returns the acceptor of a form, and a function to call when the request no longer needs it.
 func (e *Engage) acceptorOf(form uuid.UUID) (a *acceptor, leave func()) {
 	all := &e.acceptors
 	all.mu.Lock()
@@ -54,25 +54,24 @@ func (e *Engage) acceptorOf(form uuid.UUID) (a *acceptor, leave func()) {
 	}
 }
 
-// Accept stores a submission, which is its own job: from then on it waits until a worker finishes it. The answer is
-// stored with it under the key, if one was given. For a known key Accept returns the first answer and stores nothing,
-// or rest.ErrReused if the body differs. Other errors are engage.ErrTokenUsed, and engage.ErrNotFound if the form was
-// erased.
+// Accept stores a submission, which then waits for a worker. The answer is stored with it under the key, if one was
+// given. For a known key Accept returns the first answer and stores nothing, or rest.ErrReused if the body differs.
+// Other errors are engage.ErrTokenUsed, and engage.ErrNotFound if the form was erased.
 func (e *Engage) Accept(
 	ctx context.Context, key rest.Key, s engage.Submission, answer rest.Answer,
 ) (_ rest.Answer, err error) {
-	shared := false // nothing else decides the outcome
+	decided := false // whether the batch has decided the outcome
 	if !key.Given() {
 		a, leave := e.acceptorOf(s.Form)
 		defer leave()
 		var refusal error
 		refusal, err = a.Do(ctx, s)
 		err = outcome(err)
-		if shared = err == nil || apierr.Of(err).Kind == apierr.Unavailable; err == nil {
+		if decided = err == nil || apierr.Of(err).Kind == apierr.Unavailable; err == nil {
 			err = refusal
 		}
 	}
-	if !shared { // it has a key, or another one may have caused the failure
+	if !decided { // it has a key, or another one may have caused the failure
 		answer, err = e.once(ctx, key, func(ctx context.Context, tx pgx.Tx) (rest.Answer, error) {
 			t := &transaction{Tx: tx, ctx: ctx}
 			if refusal := t.accept([]engage.Submission{s})[0]; t.err == nil {
@@ -142,8 +141,8 @@ func (t *transaction) accept(all []engage.Submission) (refusals []error) {
 	return refusals
 }
 
-// inBatch is inTransaction for statements about many records, whose ids are an array. PostgreSQL keeps one plan of each
-// statement: to plan it each time would cost more than a few records do.
+// inBatch is inTransaction for statements with arrays of ids. Postgres uses a generic plan: planning each statement
+// again would cost more than a few records do.
 func inBatch(ctx context.Context, d *database, work func(*transaction)) error {
 	options := pgx.TxOptions{BeginQuery: "begin; set local plan_cache_mode = force_generic_plan"}
 	return pgx.BeginTxFunc(ctx, d, options, func(tx pgx.Tx) error {

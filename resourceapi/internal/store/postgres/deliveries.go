@@ -143,7 +143,7 @@ func (w *Webhooks) Requested(ctx context.Context, workspaceID, id uuid.UUID) (*w
 		order by d.created_at limit 1`, workspaceID, id))
 }
 
-// Event implements delivery.Store.
+// Event implements delivery.Events.
 func (w *Webhooks) Event(ctx context.Context, workspaceID uuid.UUID, sequence int64) (*delivery.Event, error) {
 	return optional(oneRow(ctx, w.pool, pgx.ErrNoRows, scanEvent,
 		"select sequence, type, data, created_at from account.webhook_event($1, $2)", workspaceID, sequence))

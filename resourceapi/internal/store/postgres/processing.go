@@ -14,23 +14,22 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// A submission with the status "accepted" is its own job. A worker finishes the waiting submissions of one workspace in
-// one transaction: if the process stops at any point, either nothing or everything has happened, and two workers do not
+// Submissions with the status "accepted" wait for a worker. It finishes a batch of one workspace in one transaction: if the process stops at any point, either nothing or everything has happened, and two workers do not
 // finish the same submission (E5).
 
-// tries is after how many failures a submission is rejected. After the nth failure, the next try is n^4 seconds later:
-// there are hours to mend the cause.
+// tries is the number of failures after which a submission is rejected. The nth failure is followed by a wait of n^4
+// seconds, which leaves about four hours to fix the cause.
 const tries = 10
 
 // due is the condition that a submission waits for a worker. It is the condition of the index submissions_waiting,
 // without the submissions that failed a short time ago.
 const due = "status = 'accepted' and (retry_at is null or retry_at <= now())"
 
-// untilNow is inMonths for submissions that were accepted since then.
+// untilNow is inMonths from since to now.
 func untilNow(since time.Time) string { return inMonths(since, time.Now().Add(maxClockSkew)) }
 
-// NextWaiting returns the workspace with the lowest id above after that has waiting submissions, or uuid.Nil. Of
-// submissions that were accepted in an earlier month than since, it knows nothing.
+// NextWaiting returns the workspace with the lowest id above after that has waiting submissions, or uuid.Nil. It
+// ignores submissions that were accepted before the month of since.
 func (e *Engage) NextWaiting(ctx context.Context, after uuid.UUID, since time.Time) (uuid.UUID, error) {
 	next, err := oneRow(ctx, e.pool, pgx.ErrNoRows, pgx.RowTo[uuid.UUID],
 		"select tenant_id from resource.submissions where tenant_id > $1 and "+due+untilNow(since)+
@@ -187,8 +186,8 @@ func (t *transaction) sendersOf(b *batch) map[uuid.UUID]engage.Supporter {
 	return senders
 }
 
-// ensureSupporters returns the supporters of the senders, by the ids of the submissions. Whoever has an e-mail address
-// that is known is the existing supporter, who stays as they are: the sender has not proved to be that person (E6).
+// ensureSupporters returns the supporters of the senders, by the ids of the submissions. A sender with a known e-mail
+// address is the existing supporter, who is not changed: the sender has not proved to be that person (E6).
 func (t *transaction) ensureSupporters(b *batch, senders map[uuid.UUID]engage.Supporter) map[uuid.UUID]*uuid.UUID {
 	var ids []uuid.UUID
 	var emails, phones, names []string

@@ -67,18 +67,6 @@ func (s *Store) Submission(ctx context.Context, workspaceID, id uuid.UUID) (enga
 	return oneSubmission(ctx, s.pool, id, engage.ErrNoSubmission, scanSubmission, text, workspaceID, id)
 }
 
-// workspacesByID runs a statement that returns ids of records and of their workspaces.
-func (s *Store) workspacesByID(ctx context.Context, text string, args ...any) (map[uuid.UUID]uuid.UUID, error) {
-	rows, _ := s.pool.Query(ctx, text, args...) // the rows have the error
-	found := map[uuid.UUID]uuid.UUID{}
-	var id, workspaceID uuid.UUID
-	_, err := pgx.ForEachRow(rows, []any{&id, &workspaceID}, func() error {
-		found[id] = workspaceID
-		return nil
-	})
-	return found, outcome(err)
-}
-
 // Submissions are partitioned by the month of created_at. Statements name the months that they read as constants, not
 // as parameters: PostgreSQL then plans only the partitions of these months and keeps the plan.
 

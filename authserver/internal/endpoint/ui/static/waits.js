@@ -1,7 +1,7 @@
 // Forms with a password: while the server has too many passwords to check (429 without a limit of this network), the form is sent
 // again by itself, and the password is typed once. Without this file, the page says when to send it again.
 (function () {
-  var busy = "Many people are signing in right now. Keep this page open: it tries again by itself every few seconds.";
+  var busy = "Many people are signing in right now. Keep this page open: it tries again automatically every few seconds.";
 
   function show(html) {
     document.open();

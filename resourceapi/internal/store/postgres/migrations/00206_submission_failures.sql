@@ -1,11 +1,12 @@
--- A submission is its own job: a worker takes those with the status 'accepted'. One that could not be finished waits until retry_at.
+-- The worker takes submissions with the status 'accepted'. One that could not be processed waits until retry_at.
 
 -- +goose Up
 alter table resource.submissions
   add column if not exists failures smallint not null default 0,
   add column if not exists retry_at timestamptz;
 
--- note_event wrote the rows of each update as JSON several times, with all answers of a submission. Each installation has account.add_event now.
+-- note_event converted both rows of an update to JSON for each field, with all answers of a submission. Each installation has
+-- account.add_event now.
 -- +goose StatementBegin
 create or replace function resource.note_event() returns trigger language plpgsql as $$
 declare
@@ -42,7 +43,7 @@ end
 $$;
 -- +goose StatementEnd
 
--- A month begins with an empty table. The plan of that time must not be kept, which reads and sorts all rows.
+-- A month begins as an empty table. The plan made then reads and sorts all rows, and Postgres must not keep it.
 alter function resource.next_moment(uuid, text, integer) set enable_seqscan = off set enable_sort = off;
 
 -- +goose Down
