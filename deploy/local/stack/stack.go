@@ -245,7 +245,7 @@ type Options struct {
 	Worker      bool              // a separate process (Stack.Worker) processes submissions
 	Settings    map[string]string // further settings of the services, ALMONER_… → value
 	// EarlierBinaries, for tests, is the directory of the programs of an earlier commit, which all processes except the
-	// first of each service run; "" means Binaries.
+	// first of each service run, on a schema that was upgraded from that commit's; "" means Binaries.
 	EarlierBinaries string
 	Mailbox         bool // authserver sends its mail to a mailbox of this stack
 	// LocalReceivers delivers webhooks to receivers on this machine that use the certificate localhost.crt in Home,

@@ -239,7 +239,13 @@ func (s *Stack) prepareDatabase(ctx context.Context) error {
 		return err
 	}
 	for _, service := range Services() {
-		if err := s.Migrate(ctx, service, s.options.Binaries); err != nil {
+		if s.options.EarlierBinaries != "" {
+			err = s.Migrate(ctx, service, s.options.EarlierBinaries)
+		}
+		if err == nil {
+			err = s.Migrate(ctx, service, s.options.Binaries)
+		}
+		if err != nil {
 			return err
 		}
 		if s.logins[service], err = s.loginFor(ctx, owner, s.DatabaseURL, service); err != nil {

@@ -76,9 +76,9 @@ func entrances() map[string]entrance {
 		"admin.RemoveMember":       {demands: nothing, why: lessens},
 		"admin.DeleteUser":         {demands: nothing, why: lessens},
 		// resourceapi
-		"postgres.lockPerson":      {demands: nothing, why: supports},
-		"postgres.otherSupporters": {demands: nothing, why: supports},
-		"postgres.ensureSupporter": {demands: nothing, why: supports},
+		"postgres.lockPerson":       {demands: nothing, why: supports},
+		"postgres.otherSupporters":  {demands: nothing, why: supports},
+		"postgres.ensureSupporters": {demands: nothing, why: supports},
 		// access requests name their user by id, and show the address to administrators
 		"postgres.SendAccessRequest": {demands: refused, test: "TestProven_UnprovenUserCannotAskForAccess"},
 	}
