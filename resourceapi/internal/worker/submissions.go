@@ -3,8 +3,8 @@ package worker
 import (
 	"bytes"
 	"context"
-	"errors"
-	"sync/atomic"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,8 +17,8 @@ const (
 	pollEvery        = time.Second
 	workspacesAtOnce = 4   // whose submissions one process processes
 	batchSize        = 100 // submissions
-	// lookBack is the age of the oldest submissions that a process looks for. Once in lookFurtherEvery it looks for older
-	// ones, too, which exist only if no process ran. The fewer months are read, the better.
+	// lookBack is the age of the oldest submissions that a process looks for. Once in lookFurtherEvery it looks for
+	// older ones, too, which exist only if no process ran. The fewer months are read, the better.
 	lookBack         = 24 * time.Hour
 	lookFurtherEvery = time.Minute
 	// gather is how long a process waits after submissions arrived, so that it processes several together: one batch
@@ -38,63 +38,94 @@ type Submissions interface {
 	ProcessWaiting(ctx context.Context, workspaceID uuid.UUID, since time.Time, limit int) (finished int, err error)
 }
 
+// A processor processes the submissions of some workspaces at once, one batch of each.
+type processor struct {
+	store Submissions
+	log   *slog.Logger
+	group errgroup.Group
+	more  chan struct{} // receives when a workspace may have another batch
+	mu    sync.Mutex
+	busy  map[uuid.UUID]bool // the workspaces whose batch is being processed
+}
+
+func newProcessor(store Submissions, log *slog.Logger) *processor {
+	p := &processor{store: store, log: log, more: make(chan struct{}, 1), busy: map[uuid.UUID]bool{}}
+	p.group.SetLimit(workspacesAtOnce)
+	return p
+}
+
 // processSubmissions processes submissions until ctx ends. When none is left, it waits until this process accepts
 // some, or for pollEvery: other processes accept them, too.
 func (w *Worker) processSubmissions(ctx context.Context) {
-	furthest := time.Now() // when it last looked at all months
+	p := newProcessor(w.Store, w.Log)
+	defer func() { _ = p.group.Wait() }() // its functions return no error
+	furthest := time.Now()                // when it last looked at all months
 	for further := true; ctx.Err() == nil; further = time.Since(furthest) >= lookFurtherEvery {
 		since := time.Now().Add(-lookBack)
 		if further {
 			furthest, since = time.Now(), time.Time{}
 		}
-		more, err := round(ctx, w.Store, since)
-		if err != nil {
+		if err := p.round(ctx, since); err != nil {
 			w.Log.ErrorContext(ctx, "submissions not processed; retrying", "cause", err)
-		}
-		switch {
-		case more:
-			continue
-		case err != nil:
 			server.Pause(ctx, restFor)
-		default:
-			select {
-			case <-ctx.Done():
-			case <-w.Store.Arrived():
-			case <-time.After(pollEvery):
-			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.more:
+		case <-p.store.Arrived():
+		case <-time.After(pollEvery):
 		}
 		server.Pause(ctx, gather)
 	}
 }
 
-// round processes a batch of submissions of each workspace, and reports whether one of them may have more. It begins
-// at a random workspace, so that processes do not all work on the same ones.
-func round(ctx context.Context, store Submissions, since time.Time) (more bool, err error) {
-	var group errgroup.Group
-	group.SetLimit(workspacesAtOnce)
-	var left atomic.Bool
+// round begins to process a batch of each workspace with submissions. It begins at a random workspace, so that
+// processes do not all work on the same ones.
+func (p *processor) round(ctx context.Context, since time.Time) error {
 	first, turned := uuid.New(), false
-	for after := first; ctx.Err() == nil && err == nil; {
-		var next uuid.UUID
-		if next, err = store.NextWaiting(ctx, after, since); err != nil {
-			break
+	for after := first; ctx.Err() == nil; {
+		next, err := p.store.NextWaiting(ctx, after, since)
+		if err != nil {
+			return err
 		}
-		if next == uuid.Nil && !turned {
+		switch {
+		case next == uuid.Nil && !turned:
 			turned, after = true, uuid.Nil
 			continue
+		case next == uuid.Nil, turned && bytes.Compare(next[:], first[:]) > 0:
+			return nil
 		}
-		if next == uuid.Nil || turned && bytes.Compare(next[:], first[:]) > 0 {
-			break
-		}
-		group.Go(func() error {
-			n, err := store.ProcessWaiting(ctx, next, since, batchSize)
-			if n == batchSize {
-				left.Store(true)
-			}
-			return err
-		})
 		after = next
+		if p.begin(next) {
+			p.group.Go(func() error { p.process(ctx, next, since); return nil })
+		}
 	}
-	err = errors.Join(err, group.Wait())
-	return left.Load(), err
+	return nil
+}
+
+// begin reports whether no batch of the workspace is being processed, and notes that one is.
+func (p *processor) begin(workspaceID uuid.UUID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.busy[workspaceID]
+	p.busy[workspaceID] = true
+	return !was
+}
+
+func (p *processor) process(ctx context.Context, workspaceID uuid.UUID, since time.Time) {
+	n, err := p.store.ProcessWaiting(ctx, workspaceID, since, batchSize)
+	if err != nil {
+		p.log.ErrorContext(ctx, "some submissions of a workspace not processed; retrying",
+			"workspace_id", workspaceID, "cause", err)
+	}
+	p.mu.Lock()
+	delete(p.busy, workspaceID)
+	p.mu.Unlock()
+	if n > 0 && (err != nil || n == batchSize) {
+		select {
+		case p.more <- struct{}{}:
+		default: // it is told already
+		}
+	}
 }

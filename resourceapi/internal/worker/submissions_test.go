@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -38,11 +39,15 @@ func TestRound_ProcessesBatchOfEachWorkspace(t *testing.T) {
 		return w.Count(`select count(*) from resource.submissions where tenant_id = $1 and status = 'accepted'`,
 			workspaceID)
 	}
+	p := newProcessor(store, slog.New(slog.DiscardHandler))
 	runs := func(since time.Time, want bool) {
 		t.Helper()
-		if more, err := round(t.Context(), store, since); more != want || err != nil {
+		err := p.round(t.Context(), since)
+		_ = p.group.Wait() // its functions return no error
+		if more := len(p.more) > 0; more != want || err != nil {
 			t.Errorf("more wait: %t, %v", more, err)
 		}
+		p.more = make(chan struct{}, 1)
 	}
 	recent := time.Now().Add(-lookBack)
 	runs(recent, true)

@@ -370,8 +370,9 @@ func FinishUpgrade(ctx context.Context, url credential.Secret) (duplicates int, 
 var distributionJSON []byte
 
 // Distribute distributes the tables of workspaces among the nodes of a Citus cluster and reports each step to out. It
-// connects as the owner of the database. Other tables are copied to each node or, like sign-ins and queued e-mails, stay on the
-// first node. It finishes the upgrade first, because the previous release does not work with a distributed database.
+// connects as the owner of the database. Other tables are copied to each node or, like sign-ins and queued e-mails,
+// stay on the first node. It finishes the upgrade first, because the previous release does not work with a distributed
+// database.
 func Distribute(ctx context.Context, url credential.Secret, out io.Writer) error {
 	found, err := migrate.HasCitus(ctx, url.Reveal())
 	if err != nil {

@@ -3,6 +3,9 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -64,8 +67,12 @@ func (e *Engage) Accept(
 	if !key.Given() {
 		a, leave := e.acceptorOf(s.Form)
 		defer leave()
+		waiting, stop := context.WithTimeout(ctx, maxWriteWait)
+		defer stop()
 		var refusal error
-		refusal, err = a.Do(ctx, s)
+		if refusal, err = a.Do(waiting, s); errors.Is(err, pg.ErrNotSent) {
+			return rest.Answer{}, busy(err)
+		}
 		err = outcome(err)
 		if decided = err == nil || apierr.Of(err).Kind == apierr.Unavailable; err == nil {
 			err = refusal
@@ -145,7 +152,12 @@ func (t *transaction) accept(all []engage.Submission) (refusals []error) {
 // again would cost more than a few records do.
 func inBatch(ctx context.Context, d *database, work func(*transaction)) error {
 	options := pgx.TxOptions{BeginQuery: "begin; set local plan_cache_mode = force_generic_plan"}
-	return pgx.BeginTxFunc(ctx, d, options, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, d, options, func(tx pgx.Tx) (err error) {
+		defer func() { // one record must not end the process again and again
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+			}
+		}()
 		t := &transaction{Tx: tx, ctx: ctx}
 		work(t)
 		return t.err

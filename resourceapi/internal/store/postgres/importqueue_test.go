@@ -286,12 +286,16 @@ func TestWaitingSubmissions_CountsFailedAndReportsOldestWait(t *testing.T) {
 		w.Exec(`insert into resource.submissions
 			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at, retry_at)
 			values (gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false, now() - $3::text::interval,
-			now() + $4::text::interval)`, workspaceID, form, age, retry)
+			now() + nullif($4, '')::interval)`, workspaceID, form, age, retry)
 	}
 	add("9 hours", "1 hour")
 	wants(0, 1, 1)
-	add("1 hour", "-1 second")
+	add("1 hour", "")
 	wants(time.Hour, 2, 1)
+	add("5 hours", "-2 hours") // failed once, and is due again
+	wants(2*time.Hour, 3, 1)
+	w.Exec("update resource.forms set erased_at = now() where id = $1", form) // its submissions are not processed
+	wants(0, 0, 0)
 }
 
 // processes checks whether there was an import to process.

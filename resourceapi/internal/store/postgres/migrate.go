@@ -89,8 +89,8 @@ func Look(ctx context.Context, url string) (migrate.State, error) { return schem
 var distributionJSON []byte
 
 // Distribute distributes the records by workspace among the nodes of a Citus cluster and reports each step to out. It
-// connects as the owner of the database. The tables of authserver must already be distributed. Imports stay on the first
-// node.
+// connects as the owner of the database. The tables of authserver must already be distributed. Imports stay on
+// the first node.
 func Distribute(ctx context.Context, url string, out io.Writer) error {
 	return migrate.Distribute(ctx, url, distributionJSON, out)
 }

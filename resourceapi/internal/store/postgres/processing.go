@@ -14,8 +14,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// Submissions with the status "accepted" wait for a worker. It finishes a batch of one workspace in one transaction: if the process stops at any point, either nothing or everything has happened, and two workers do not
-// finish the same submission (E5).
+// Submissions with the status "accepted" wait for a worker. It finishes a batch of one workspace in one transaction: if
+// the process stops at any point, either nothing or everything has happened, and two workers do not finish the same
+// submission (E5).
 
 // tries is the number of failures after which a submission is rejected. The nth failure is followed by a wait of n^4
 // seconds, which leaves about four hours to fix the cause.
@@ -64,8 +65,11 @@ func (e *Engage) ProcessWaiting(
 	}
 	var causes []error
 	for _, one := range all {
+		if ctx.Err() != nil {
+			break
+		}
 		n, err := e.finish(ctx, workspaceID, []waiting{one}, (*transaction).process)
-		if err != nil && !unavailable(err) {
+		if err != nil {
 			causes = append(causes, err)
 			n, err = e.finish(ctx, workspaceID, []waiting{one}, (*transaction).failed)
 		}
@@ -119,8 +123,14 @@ func (t *transaction) take(b *batch, lock string) {
 
 const locked = " for update skip locked"
 
-// process finishes a batch.
+// process finishes a batch, unless another process has one of the same workspace.
 func (t *transaction) process(b *batch) {
+	mine := false
+	t.row("claim a workspace", "select pg_try_advisory_xact_lock(hashtextextended('submissions of ' || $1::text, 0))",
+		b.workspaceID.String()).read(&mine)
+	if !mine {
+		return
+	}
 	// The senders' addresses are locked before the submissions, as an erasure does. Answers and fields never change.
 	t.take(b, "")
 	senders := t.sendersOf(b)
@@ -268,12 +278,14 @@ func (t *transaction) end(b *batch, ends []ending) {
 		b.workspaceID, ids, created, states, supporters, reasons, at)
 }
 
-// WaitingSubmissions counts the submissions that are not finished, and those of them that failed and wait for the next
-// try, and returns how long the oldest of the others has waited.
+// WaitingSubmissions counts the submissions that are not finished, except of forms that are being erased, and those of
+// them that failed and wait for the next try. It returns how long the oldest of the others has been due.
 func (s *Store) WaitingSubmissions(ctx context.Context) (all, failed int, oldest time.Duration, err error) {
 	var seconds float64
 	err = s.pool.QueryRow(ctx, `select count(*)::int, count(*) filter (where not (`+due+`))::int,
-		extract(epoch from coalesce(now() - min(created_at) filter (where `+due+`), '0'))::float8
-		from resource.submissions where status = 'accepted'`).Scan(&all, &failed, &seconds)
+		extract(epoch from coalesce(now() - min(coalesce(retry_at, created_at)) filter (where `+due+`), '0'))::float8
+		from resource.submissions where status = 'accepted' and not exists (select from resource.forms f
+			where f.tenant_id = submissions.tenant_id and f.id = form_id and f.erased_at is not null)`).
+		Scan(&all, &failed, &seconds)
 	return all, failed, time.Duration(seconds * float64(time.Second)), outcome(err)
 }
