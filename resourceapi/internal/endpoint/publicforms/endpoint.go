@@ -336,8 +336,8 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given rest.Ob
 	}, err
 }
 
-// accept stores the submission and returns the answer, whose statusUrl returns its status (spec 4.5). The answer is
-// stored sealed: it has the token of the status.
+// accept stores the submission and returns the answer, whose statusUrl returns its status (spec 4.5). An answer that is
+// stored is sealed: it has the token of the status.
 func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission) (rest.Answer, error) {
 	token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
 	at := e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token
@@ -345,7 +345,10 @@ func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission
 	if err != nil {
 		return rest.Answer{}, err
 	}
-	answer := rest.Answer{Status: http.StatusAccepted, Body: e.Tokens.SealAnswer(content)}
+	answer := rest.Answer{Status: http.StatusAccepted, Body: content}
+	if key.Given() {
+		answer.Body = e.Tokens.SealAnswer(content)
+	}
 	if answer, err = e.Store.Accept(ctx, key, s, answer); err == nil {
 		answer.Body, err = e.Tokens.OpenAnswer(answer.Body)
 	}
