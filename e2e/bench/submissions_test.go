@@ -39,10 +39,11 @@ func TestSubmissions(t *testing.T) {
 	r.line("one transaction and checks nothing. The processing of the submissions, until none waits, is part of " +
 		"their time and costs.\n")
 	r.table(all, order)
-	const position, size = `select (pg_current_wal_lsn() - '0/0')::bigint`, `select pg_database_size(current_database())`
+	const position = `select (pg_current_wal_lsn() - '0/0')::bigint`
+	const size = `select pg_database_size(current_database())`
 	wal, disk := b.product.Database.Count(t, position), b.product.Database.Count(t, size)
 	sent := len(submissions.run(t, 32, *each).latencies)
-	r.line("\nA submission, with its supporter and events, takes %d bytes in Postgres, and %d of its log (WAL).",
+	r.line("\nA submission, with its supporter and events, takes %d bytes in Postgres and %d of its WAL.",
 		(b.product.Database.Count(t, size)-disk)/sent, (b.product.Database.Count(t, position)-wal)/sent)
 	for _, n := range connections {
 		ours := key{submission, ourselves, n}

@@ -191,6 +191,11 @@ func TestProcess_BrokenSubmissionIsRejectedInTheEnd(t *testing.T) {
 	finishes(1, true)
 	const inState = "select count(*) from resource.submissions where id = $1 and status = $2"
 	w.Wants(1, inState, whole, "processed")
+	again := []waiting{{whole, time.Now()}} // as if another process had found it before
+	if n, err := store.Engage().finish(t.Context(), workspaceID, again, (*transaction).process); n != 0 || err != nil {
+		t.Errorf("%d are finished twice, %v", n, err)
+	}
+	w.Wants(1, "select count(*) from resource.supporters where tenant_id = $1", workspaceID)
 	for failures := 1; failures < tries; failures++ {
 		finishes(0, false) // it is not due
 		w.Wants(1, inState+` and failures = $3
