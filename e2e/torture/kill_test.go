@@ -19,7 +19,7 @@ func TestKill_AtRandomLosesNothingAcknowledged(t *testing.T) {
 	times := harness.Rounds(1, 200)
 	running := harness.Private(t, harness.Options{Worker: true, StopsStores: true})
 	p := harness.NewProduct(t, running, &seenSecrets)
-	victims := []victim{ // the worker first: its jobs are rescued a minute later
+	victims := []victim{
 		{"the worker", running.Worker}, {"authserver", running.Authservers[0]},
 		{"resourceapi", running.Resourceapi}, {"redis", running.Redis}, {"postgres", running.Postgres},
 	}
