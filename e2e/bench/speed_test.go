@@ -15,6 +15,7 @@
 //   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //   - citus: a coordinator and two workers of Citus, compared with one Postgres.
 //   - landed: the previous release, compared with the current code.
+//   - submissions: submissions of a public form, compared with refreshes and with a server that only stores them.
 //   - events: imports until their events can be read, reads of many events, and deliveries to webhooks.
 //
 // The stack is the one that `make run` starts, with durable stores. One generator sends all kinds of requests in turn,
