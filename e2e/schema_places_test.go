@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -213,3 +214,27 @@ where c.relnamespace in ('account'::regnamespace, 'resource'::regnamespace)
 		t.Errorf("only these tables were found: %v", seen)
 	}
 }
+
+// A migration without a transaction is repeated as a whole when a step of it fails. If it built several indexes, one that
+// does not get its lock would have the others built again, and a busy installation might never finish it.
+func TestSchema_ConcurrentIndexesAreAloneInTheirFiles(t *testing.T) {
+	t.Parallel()
+	built := 0
+	for _, service := range []string{"authserver", "resourceapi"} {
+		all, err := filepath.Glob(filepath.Join("..", service, "internal/store/postgres/migrations", "*.sql"))
+		must(t, err)
+		for _, file := range all {
+			content, err := os.ReadFile(file)
+			must(t, err)
+			begun := len(concurrentIndex.FindAll(content, -1))
+			if built += begun; begun > 1 {
+				t.Errorf("%s builds %d indexes: one for each file (package migrate)", filepath.Base(file), begun)
+			}
+		}
+	}
+	if built == 0 {
+		t.Error("no migration builds an index concurrently, so the test proves nothing")
+	}
+}
+
+var concurrentIndex = regexp.MustCompile(`(?i)create (unique )?index concurrently`)
