@@ -69,6 +69,7 @@ type Passwords struct {
 	turns    *turnQueue
 	cost     Cost
 	dummy    credential.Secret
+	rest     func(ctx context.Context, hashed time.Duration)
 }
 
 // dummyPassword is the password of the dummy hash. No user signs in with it.
@@ -79,7 +80,7 @@ const dummyPassword = "no password"
 func NewPasswords(users Users, attempts *Attempts, cost Cost) (*Passwords, error) {
 	dummy, err := HashPassword(dummyPassword, cost)
 	turns := newTurnQueue(runtime.GOMAXPROCS(0))
-	return &Passwords{users, attempts, turns, cost, dummy}, err
+	return &Passwords{users, attempts, turns, cost, dummy, rest}, err
 }
 
 // Hash returns the hash of a password. Call it within a Slot.
@@ -118,7 +119,6 @@ func (p *Passwords) Verify(
 	}
 	caller := Caller{Email: email, Address: from, Known: known}
 	err = p.Slot(ctx, caller, func() error {
-		began := time.Now()
 		if result.Limit = p.attempts.passwords(ctx, email, from, false); result.Limit.Reset > 0 {
 			return nil
 		}
@@ -130,10 +130,12 @@ func (p *Passwords) Verify(
 			hash = ""
 		}
 		user = found
+		began := time.Now()
 		result.OK, err = p.Matches(hash, password)
 		if err == nil && !result.OK {
 			result.OK, hash, err = p.matchesFormer(ctx, found.ID, hash, password)
 		}
+		hashed := time.Since(began)
 		if err != nil {
 			return err
 		}
@@ -144,10 +146,21 @@ func (p *Passwords) Verify(
 		p.Wrong(caller)
 		result.Limit = p.attempts.passwords(ctx, email, from, true)
 		err = p.users.Record(ctx, wrongPassword(ctx, found, exists, from))
-		time.Sleep(time.Since(began)) // a flood of wrong passwords uses half of what its turns could
+		p.rest(ctx, hashed)
 		return err
 	})
 	return user, result, err
+}
+
+// longestRest is a few times a hash of StandardCost.
+const longestRest = 100 * time.Millisecond
+
+// rest waits as long as a hash took, so that a flood of wrong passwords leaves half of the time of its turns to other
+// work. What the stores take is not rested for: it costs no processor time, and differs between known and unknown users.
+func rest(ctx context.Context, hashed time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, min(hashed, longestRest))
+	defer cancel()
+	<-ctx.Done()
 }
 
 // Matches reports whether hash is the hash of password, in any spelling. An empty hash, of an unknown user, takes as

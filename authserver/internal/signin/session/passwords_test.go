@@ -114,27 +114,48 @@ func (u slowUser) UserByEmail(
 	return u.oneUser.UserByEmail(ctx, email)
 }
 
-// After a wrong password the turn rests for as long as the check took, for known and unknown users alike, so that a
-// flood leaves half of the time of its turns to other work.
+// After a wrong password the turn rests for as long as the hash took, for known and unknown users alike, so that a flood
+// leaves half of the time of its turns to other work. It does not rest for the time of the stores.
 func TestVerify_RestsAfterWrongPasswords(t *testing.T) {
 	user := slowUser{oneUser{workspace.User{Email: "ada@example.org"}, hashOfPassword(t, "right")}}
-	passwords := newPasswords(t, user, LowestCost())
+	passwords, rests := newPasswords(t, user, LowestCost()), []time.Duration{}
+	passwords.rest = func(ctx context.Context, hashed time.Duration) {
+		rests = append(rests, hashed)
+		rest(ctx, hashed)
+	}
 	for _, c := range []struct {
 		email, password string
-		took            time.Duration
-	}{
-		{"ada@example.org", "right", time.Second},
-		{"ada@example.org", "wrong", 2 * time.Second},
-		{"nobody@example.org", "wrong", 2 * time.Second},
-	} {
-		synctest.Test(t, func(t *testing.T) {
+		rests           int
+	}{{"ada@example.org", "right", 0}, {"ada@example.org", "wrong", 1}, {"nobody@example.org", "wrong", 2}} {
+		synctest.Test(t, func(t *testing.T) { // in which only the store takes time
 			began := time.Now()
 			_, result, err := passwords.Verify(t.Context(), c.email, credential.Secret(c.password), netip.Addr{}, false)
-			if took := time.Since(began); err != nil || result.OK != (c.password == "right") || took != c.took {
-				t.Errorf("%s, %s: %+v, %v after %v", c.email, c.password, result, err, took)
+			took := time.Since(began)
+			if err != nil || result.OK != (c.password == "right") || len(rests) != c.rests || took != time.Second {
+				t.Errorf("%s, %s: %+v, %v after %v, rests %v", c.email, c.password, result, err, took, rests)
 			}
 		})
 	}
+}
+
+func TestRest_IsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone, leave := context.WithTimeout(t.Context(), time.Millisecond)
+		defer leave()
+		for _, c := range []struct {
+			ctx          context.Context
+			hashed, want time.Duration
+		}{
+			{t.Context(), 30 * time.Millisecond, 30 * time.Millisecond},
+			{t.Context(), time.Minute, longestRest},
+			{gone, 30 * time.Millisecond, 0},
+		} {
+			began := time.Now()
+			if rest(c.ctx, c.hashed); time.Since(began) != c.want {
+				t.Errorf("after %v it rests for %v, want %v", c.hashed, time.Since(began), c.want)
+			}
+		}
+	})
 }
 
 func TestPasswords_OnePasswordInEachUnicodeForm(t *testing.T) {

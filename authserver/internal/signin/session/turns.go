@@ -23,11 +23,11 @@ const (
 	BusyFor = time.Second
 
 	// perKnownBrowser is how many checks an account has in the lane for its known browsers, and one more each
-	// forgottenIn. Further checks lose that priority, so that an attacker's own account does not open the lane to a
+	// forgetEvery. Further checks lose that priority, so that an attacker's own account does not open the lane to a
 	// flood.
 	perKnownBrowser = 20
-	forgottenIn     = time.Minute // one attempt of a noise
-	loudest         = time.Hour   // until the loudest noise is forgotten
+	forgetEvery     = time.Minute // one attempt of a counter
+	longestMemory   = time.Hour   // until the highest counter is 0 again
 )
 
 // A Caller is the source of a password check, as far as it is known before the check.
@@ -43,35 +43,57 @@ type Caller struct {
 //
 //   - Browsers that have signed in to the account before go first, and the others together use at most half of the
 //     cores, so that a flood leaves time for other work.
-//   - Of the others, the quietest by one measure goes first: by its address, its network, one of two wider networks,
-//     or its account. The measure is the one by which the fewest are the quietest, so that one in which a flood cannot
-//     hide is enough. Every sixth turn is for whoever came last, because some have no quiet measure.
-//   - Noise is the number of recent attempts that were not a right password: those that wait, those that were wrong and
-//     those that were given up. A flood shows with its second attempt from an address, long before most of its
+//   - Of the others, the one with the fewest attempts by one measure goes first: by its address, its network, one of
+//     two wider networks, or its account. The measure is the one by which the fewest callers have so few, so that one
+//     in which a flood cannot hide is enough. Every sixth turn is for whoever came last, because some have many by
+//     each measure.
+//   - The attempts are those of the last time that were not a right password: those that wait, those that were wrong
+//     and those that were refused. A flood shows with its second attempt from an address, long before most of its
 //     passwords could be checked.
 //   - Among equals the newest goes first. When all are served late, the callers that waited longest have
 //     given up, and a flood mostly waits for itself.
 //
-// In a full queue, the caller gets ErrBusy that is among the quietest by no measure, and so does a caller that has
-// waited for longestWait. A turnQueue is safe for concurrent use.
+// In a full queue, the caller gets ErrBusy that has few attempts by no measure, and so does a caller that has waited
+// for longestWait. It may try again: an attempt for the same account from the same address takes over the count of the
+// refused one, so that the page that waits does not lower the priority of its own user. Counts of refused attempts are
+// not given back, because a flood is mostly refused: it could then go on with other accounts as if it had just begun.
+// It gains nothing by the takeover, since each of its wrong passwords still counts.
+//
+// A turnQueue is safe for concurrent use.
 type turnQueue struct {
 	mu      sync.Mutex
 	free    int
 	unknown int     // checks that unknown browsers may still start
 	waiting []*turn // in order of arrival
 	granted int     // to unknown browsers that have waited, until now
-	noise   *simplelru.LRU[string, *noise]
+	// A flood from new addresses fills the counters of one measure, which drops no others.
+	counters [measures]counters
+	lanes    counters                             // by account; only known browsers add any
+	refused  *simplelru.LRU[[2]string, time.Time] // by address and account, those whose count is still theirs
 }
 
+type counters = *simplelru.LRU[string, *attemptCounter]
+
 type turn struct {
-	noises []*noise  // by measure; nil for a known browser
-	ready  chan bool // receives one value: whether the turn was granted
+	counters []*attemptCounter // by measure; nil for a known browser
+	lane     *attemptCounter   // of a known browser
+	key      [2]string         // address and account
+	ready    chan bool         // receives one value: whether the turn was granted
 }
 
 // newTurnQueue returns the queue of a process with this number of cores.
 func newTurnQueue(cores int) *turnQueue {
-	seen, _ := simplelru.NewLRU[string, *noise](maxLocalKeys, nil) // fails only if the size is not positive
-	return &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), noise: seen}
+	t := &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), lanes: newLRU[string, *attemptCounter](),
+		refused: newLRU[[2]string, time.Time]()}
+	for measure := range t.counters {
+		t.counters[measure] = newLRU[string, *attemptCounter]()
+	}
+	return t
+}
+
+func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
+	lru, _ := simplelru.NewLRU[K, V](maxLocalKeys, nil) // fails only if the size is not positive
+	return lru
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
@@ -101,32 +123,47 @@ func (t *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err erro
 func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	mine = &turn{ready: make(chan bool, 1)}
-	lane := t.noiseOf("known:" + spelling.Key(c.Email))
-	if !c.Known || lane.attempts() >= perKnownBrowser {
-		mine.noises = t.noisesOf(c)
-		mine.count(1)
-	} else {
-		lane.add(1)
-	}
+	mine = t.newTurn(c)
 	if t.admits(mine) {
 		t.start(mine)
 		return mine, true
 	}
 	if t.waiting = append(t.waiting, mine); len(t.waiting) > maxWaiting {
-		last := t.last()
-		t.take(last)
-		last.ready <- false
+		least := t.leastPreferred()
+		t.refuse(least)
+		least.ready <- false
 	}
 	return mine, false
 }
 
+// newTurn counts an attempt, and returns its turn.
+func (t *turnQueue) newTurn(c Caller) *turn {
+	mine, keys := &turn{ready: make(chan bool, 1)}, keysOf(c)
+	mine.key = [2]string{keys[0], keys[measures-1]}
+	if c.Known {
+		if lane := counterOf(t.lanes, mine.key[1]); lane.attempts(time.Now()) < perKnownBrowser {
+			mine.lane = lane
+			lane.add(1)
+			return mine
+		}
+	}
+	mine.counters = t.countersOf(keys)
+	// After forgetEvery, the count of the refused attempt is forgotten.
+	if at, refused := t.refused.Peek(mine.key); !refused || time.Since(at) >= forgetEvery {
+		mine.count(1)
+	}
+	t.refused.Remove(mine.key)
+	return mine
+}
+
 // admits reports whether the turn can start.
-func (t *turnQueue) admits(one *turn) bool { return t.free > 0 && (one.noises == nil || t.unknown > 0) }
+func (t *turnQueue) admits(one *turn) bool {
+	return t.free > 0 && (one.counters == nil || t.unknown > 0)
+}
 
 func (t *turnQueue) start(one *turn) {
 	t.free--
-	if one.noises != nil {
+	if one.counters != nil {
 		t.unknown--
 	}
 }
@@ -136,7 +173,7 @@ func (t *turnQueue) leave(ended *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
-	if ended.noises != nil {
+	if ended.counters != nil {
 		t.unknown++
 		ended.count(-1)
 	}
@@ -148,7 +185,7 @@ func (t *turnQueue) leave(ended *turn) {
 	if t.admits(next) {
 		t.take(next)
 		t.start(next)
-		if next.noises != nil {
+		if next.counters != nil {
 			t.granted++
 		}
 		next.ready <- true
@@ -159,16 +196,28 @@ func (t *turnQueue) leave(ended *turn) {
 func (t *turnQueue) wrong(c Caller) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	(&turn{noises: t.noisesOf(c)}).count(1)
+	(&turn{counters: t.countersOf(keysOf(c))}).count(1)
 }
 
-// remove takes a turn out of the queue, and reports whether it was still waiting.
+// remove refuses a turn, unless it no longer waits. It reports whether it did.
 func (t *turnQueue) remove(mine *turn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	waits := slices.Contains(t.waiting, mine)
-	t.take(mine)
+	if waits {
+		t.refuse(mine)
+	}
 	return waits
+}
+
+// refuse ends a turn that waits. Its next attempt takes over its count. A known browser has used no check.
+func (t *turnQueue) refuse(one *turn) {
+	t.take(one)
+	if one.lane != nil {
+		one.lane.add(-1)
+	} else {
+		t.refused.Add(one.key, time.Now())
+	}
 }
 
 func (t *turnQueue) take(one *turn) {
@@ -177,23 +226,24 @@ func (t *turnQueue) take(one *turn) {
 
 // next returns the turn that goes first.
 func (t *turnQueue) next() *turn {
-	first, fewest := t.quietest(measures)
+	now := time.Now()
+	first, fewest := t.fewestAttempts(measures, now)
 	for i := range measures {
 		if t.granted%(measures+1) == measures {
 			break
 		}
-		if one, count := t.quietest((t.granted + i) % measures); count < fewest {
+		if one, count := t.fewestAttempts((t.granted+i)%measures, now); count < fewest {
 			first, fewest = one, count
 		}
 	}
 	return first
 }
 
-// quietest returns the newest of the quietest turns by a measure, and how many these are.
-func (t *turnQueue) quietest(measure int) (newest *turn, count int) {
+// fewestAttempts returns the newest of the turns with the fewest attempts by a measure, and how many these are.
+func (t *turnQueue) fewestAttempts(measure int, now time.Time) (newest *turn, count int) {
 	lowest := math.MaxInt
 	for _, one := range t.waiting {
-		switch rank := one.rank(measure); {
+		switch rank := one.rank(measure, now); {
 		case rank < lowest:
 			newest, count, lowest = one, 1, rank
 		case rank == lowest:
@@ -203,21 +253,22 @@ func (t *turnQueue) quietest(measure int) (newest *turn, count int) {
 	return newest, count
 }
 
-// last returns the turn that is among the quietest of the most even by the measure by which these are the fewest. Among
-// equals it is the oldest.
-func (t *turnQueue) last() *turn {
-	fewest := make([]int, len(t.waiting))
+// leastPreferred returns the turn that most others precede even by its best measure, by which the fewest have at most as
+// many attempts. Among equals it is the oldest.
+func (t *turnQueue) leastPreferred() *turn {
+	now, fewest, own := time.Now(), make([]int, len(t.waiting)), make([]int, len(t.waiting))
 	for measure := range measures {
 		var upTo [ranks]int // turns of at most this rank
-		for _, one := range t.waiting {
-			upTo[one.rank(measure)]++
+		for i, one := range t.waiting {
+			own[i] = one.rank(measure, now)
+			upTo[own[i]]++
 		}
 		for rank := 1; rank < ranks; rank++ {
 			upTo[rank] += upTo[rank-1]
 		}
-		for i, one := range t.waiting {
-			if count := upTo[one.rank(measure)]; measure == 0 || count < fewest[i] {
-				fewest[i] = count
+		for i, rank := range own {
+			if measure == 0 || upTo[rank] < fewest[i] {
+				fewest[i] = upTo[rank]
 			}
 		}
 	}
@@ -227,67 +278,74 @@ func (t *turnQueue) last() *turn {
 // ranks is the number of ranks.
 const ranks = 8
 
-// rank is lower for turns that go first by a measure: 0 for a known browser. Noises of the same order of magnitude are
+// rank is lower for turns that go first by a measure: 0 for a known browser. Counts of the same order of magnitude are
 // equal.
-func (one *turn) rank(measure int) int {
+func (one *turn) rank(measure int, now time.Time) int {
 	switch {
-	case one.noises == nil:
+	case one.counters == nil:
 		return 0
 	case measure == measures:
 		return 1
 	}
-	return 1 + bits.Len(uint(one.noises[measure].attempts()))
+	return 1 + bits.Len(uint(one.counters[measure].attempts(now)))
 }
 
 func (one *turn) count(attempts int) {
-	for _, n := range one.noises {
-		n.add(attempts)
+	for _, c := range one.counters {
+		c.add(attempts)
 	}
 }
 
-// measures is the number of noises of a caller.
+// measures is the number of counters of a caller.
 const measures = 5
 
-// noisesOf returns the noises of a caller's address, networks and account. An address of IPv6 is a /64, as one person
-// has it, and its networks are a customer's /48, a /40 and a provider's /32.
-func (t *turnQueue) noisesOf(c Caller) []*noise {
+// keysOf returns a caller's address, networks and account. An address of IPv6 is a /64, as one person has it, and its
+// networks are a customer's /48, a /40 and a provider's /32.
+func keysOf(c Caller) (keys [measures]string) {
 	address := c.Address.Unmap().WithZone("")
 	lengths := [measures - 1]int{32, 24, 16, 8}
 	if address.Is6() {
 		lengths = [...]int{64, 48, 40, 32}
 	}
-	var all []*noise
-	for _, length := range lengths {
+	for i, length := range lengths {
 		network, _ := address.Prefix(length) // without an address, the zero Prefix
-		all = append(all, t.noiseOf("network:"+network.String()))
+		keys[i] = digest(network.String())
 	}
-	return append(all, t.noiseOf("account:"+spelling.Key(c.Email)))
+	keys[measures-1] = digest(spelling.Key(c.Email))
+	return keys
 }
 
-func (t *turnQueue) noiseOf(key string) *noise {
-	key = digest(key)
-	n, known := t.noise.Get(key)
+func (t *turnQueue) countersOf(keys [measures]string) []*attemptCounter {
+	all := make([]*attemptCounter, measures)
+	for measure, key := range keys {
+		all[measure] = counterOf(t.counters[measure], key)
+	}
+	return all
+}
+
+func counterOf(all counters, key string) *attemptCounter {
+	c, known := all.Get(key)
 	if !known {
-		n = &noise{}
-		t.noise.Add(key, n)
+		c = &attemptCounter{}
+		all.Add(key, c)
 	}
-	return n
+	return c
 }
 
-// A noise is a number of attempts, of which one is forgotten each forgottenIn.
-type noise struct{ until time.Time }
+// An attemptCounter is a number of attempts, of which one is forgotten each forgetEvery.
+type attemptCounter struct{ until time.Time }
 
 // attempts returns the number, rounded.
-func (n *noise) attempts() int {
-	return int(max(0, time.Until(n.until)+forgottenIn/2) / forgottenIn)
+func (c *attemptCounter) attempts(now time.Time) int {
+	return int(max(0, c.until.Sub(now)+forgetEvery/2) / forgetEvery)
 }
 
-func (n *noise) add(attempts int) {
-	wait := max(0, time.Until(n.until)) + time.Duration(attempts)*forgottenIn
-	n.until = time.Now().Add(min(wait, loudest))
+func (c *attemptCounter) add(attempts int) {
+	wait := max(0, time.Until(c.until)) + time.Duration(attempts)*forgetEvery
+	c.until = time.Now().Add(min(wait, longestMemory))
 }
 
-// maxLocalKeys limits the memory of a localCounter. Beyond it, the key that was used least recently is dropped: a flood
+// maxLocalKeys limits the memory of counters. Beyond it, the key that was used least recently is dropped: a flood
 // from many addresses costs accuracy, not memory. The events of a key are limited by its limit.
 const maxLocalKeys = 40_000
 
@@ -299,8 +357,7 @@ type localCounter struct {
 }
 
 func newLocalCounter(now func() time.Time) *localCounter {
-	seen, _ := simplelru.NewLRU[string, []time.Time](maxLocalKeys, nil) // fails only if the size is not positive
-	return &localCounter{now: now, seen: seen}
+	return &localCounter{now: now, seen: newLRU[string, []time.Time]()}
 }
 
 // count returns how long key must wait until it is below limit. With add, it counts one more event unless key must

@@ -24,18 +24,18 @@ const (
 	fourCores = 4
 )
 
-// flood is goOn of a flood of six seconds ago, which has filled the queue when it returns.
+// flood is sendWrongPasswords of a flood of six seconds ago, which has filled the queue when it returns.
 func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
 	for i := range 300 {
 		q.wrong(from(i))
 	}
-	refused = goOn(t, q, from)
+	refused = sendWrongPasswords(t, q, from)
 	time.Sleep(3 * time.Second)
 	return refused
 }
 
-// goOn sends 120 wrong passwords a second, each from the caller that from returns, until the test ends.
-func goOn(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
+// sendWrongPasswords sends 120 wrong passwords a second, each from the caller that from returns, until the test ends.
+func sendWrongPasswords(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.Map) {
 	refused = &sync.Map{}
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -175,7 +175,7 @@ func TestTurnQueue_FloodsFirstSecondsDoNotLockOut(t *testing.T) {
 					for range c.attacked {
 						q.wrong(Caller{Email: hers})
 					}
-					goOn(t, q, func(i int) Caller { return Caller{Email: c.account(i), Address: c.from(i)} })
+					sendWrongPasswords(t, q, func(i int) Caller { return Caller{Email: c.account(i), Address: c.from(i)} })
 					time.Sleep(time.Duration(start) * 101 * time.Millisecond)
 					began := time.Now()
 					home := netip.MustParseAddr("198.51.100.200")
@@ -245,25 +245,25 @@ func TestTurnQueue_OneQuietMeasureIsEnough(t *testing.T) {
 	}
 }
 
-func TestNoise_IsForgottenAndBounded(t *testing.T) {
+func TestAttemptCounter_IsForgottenAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var n noise
+		var n attemptCounter
 		n.add(3)
-		time.Sleep(forgottenIn)
+		time.Sleep(forgetEvery)
 		n.add(1)
 		n.add(-1)
-		if got := n.attempts(); got != 2 {
+		if got := n.attempts(time.Now()); got != 2 {
 			t.Errorf("%d attempts, want 2 of 3", got)
 		}
 		for range 1000 {
 			n.add(1)
 		}
-		time.Sleep(loudest)
-		if got := n.attempts(); got != 0 {
-			t.Errorf("%d attempts after %v", got, loudest)
+		time.Sleep(longestMemory)
+		if got := n.attempts(time.Now()); got != 0 {
+			t.Errorf("%d attempts after %v", got, longestMemory)
 		}
-		if n.add(-1); n.attempts() != 0 {
-			t.Errorf("%d attempts", n.attempts())
+		if n.add(-1); n.attempts(time.Now()) != 0 {
+			t.Errorf("%d attempts", n.attempts(time.Now()))
 		}
 	})
 }

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// busyQueue returns a queue in which no caller gets a turn until release.
+func busyQueue(t *testing.T) (q *turnQueue, release func()) {
+	t.Helper()
+	q = newTurnQueue(fourCores)
+	var running []func()
+	for range atOnce {
+		leave, err := q.enter(t.Context(), Caller{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, leave)
+	}
+	return q, func() {
+		for _, leave := range running {
+			leave()
+		}
+	}
+}
+
+// attemptsOf returns the counts of a caller's address and account.
+func attemptsOf(q *turnQueue, c Caller) [2]int {
+	counters := q.countersOf(keysOf(c))
+	return [2]int{counters[0].attempts(time.Now()), counters[measures-1].attempts(time.Now())}
+}
+
+// The page that waits sends the form again and again. Its user keeps the priority of a first attempt. A flood does not:
+// it tries other accounts, or sends the next password before the one before is answered.
+func TestTurnQueue_RefusedAttemptIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, release := busyQueue(t)
+		ana := Caller{Email: "ana@example.org", Address: netip.MustParseAddr("198.51.100.7")}
+		other := Caller{Email: "ben@example.org", Address: ana.Address}
+		refused := func(c Caller) {
+			t.Helper()
+			if _, err := q.enter(t.Context(), c); !errors.Is(err, ErrBusy) {
+				t.Fatalf("%s: %v", c.Email, err)
+			}
+		}
+		for range 4 {
+			refused(ana)
+		}
+		if got := attemptsOf(q, ana); got != [2]int{1, 1} {
+			t.Errorf("after four refusals: %v attempts of the address and of the account", got)
+		}
+		refused(other)
+		if got := attemptsOf(q, other); got != [2]int{2, 1} {
+			t.Errorf("another account: %v attempts of the address and of the account", got)
+		}
+		for range 3 {
+			go func() { _, _ = q.enter(t.Context(), other) }()
+		}
+		synctest.Wait()
+		if got := attemptsOf(q, other); got != [2]int{4, 3} {
+			t.Errorf("three at once: %v attempts of the address and of the account", got)
+		}
+		time.Sleep(longestWait)
+		time.Sleep(4 * forgetEvery)
+		refused(ana) // the count of the refused attempt is forgotten
+		if got := attemptsOf(q, ana); got != [2]int{1, 1} {
+			t.Errorf("later: %v attempts of the address and of the account", got)
+		}
+		release()
+		leave, err := q.enter(t.Context(), ana)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		if got := attemptsOf(q, ana); got != [2]int{0, 0} {
+			t.Errorf("after a right password: %v attempts of the address and of the account", got)
+		}
+	})
+}
+
+// A refused check of a known browser does not count: the page that waits keeps its priority.
+func TestTurnQueue_RefusedCheckLeavesKnownBrowsersLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, release := busyQueue(t)
+		defer release()
+		ana := Caller{Email: "ana@example.org", Known: true}
+		for i := range perKnownBrowser + 5 {
+			if _, err := q.enter(t.Context(), ana); !errors.Is(err, ErrBusy) {
+				t.Fatalf("check %d: %v", i, err)
+			}
+		}
+		if q.newTurn(ana).lane == nil {
+			t.Error("the refused checks have used up the lane")
+		}
+	})
+}
+
+// A flood of new addresses and accounts drops the counters of neither known browsers nor wide networks, and one of new
+// addresses alone drops those of no account.
+func TestTurnQueue_FloodOfNewKeysDropsNoOtherCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurnQueue(fourCores)
+		own := Caller{Email: "mallory@example.org", Known: true}
+		attacked := Caller{Email: "ana@example.org", Address: netip.MustParseAddr("198.51.100.7")}
+		for range perKnownBrowser {
+			q.newTurn(own)
+			q.wrong(attacked)
+		}
+		fresh := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}) }
+		for i := range maxLocalKeys {
+			q.newTurn(Caller{Email: "one@example.org", Address: fresh(i)})
+		}
+		if got := attemptsOf(q, attacked); got[1] != perKnownBrowser {
+			t.Errorf("%d attempts of an account after a flood from new addresses", got[1])
+		}
+		for i := range maxLocalKeys {
+			q.newTurn(Caller{Email: strconv.Itoa(i) + "@example.org", Address: fresh(i)})
+		}
+		if q.newTurn(own).lane != nil {
+			t.Error("a flood has emptied the lane of an account")
+		}
+		if wide := q.countersOf(keysOf(attacked))[3]; wide.attempts(time.Now()) < perKnownBrowser {
+			t.Errorf("%d attempts of a wide network", wide.attempts(time.Now()))
+		}
+	})
+}
