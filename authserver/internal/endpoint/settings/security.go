@@ -246,7 +246,8 @@ const (
 	passwordKept   = "Your password was not changed."
 	confirmFirst   = "Nothing was changed. Confirm your identity first."
 	wrongPassword  = "The password is incorrect."
-	tooManySignIns = "Too many people are signing in right now. Please try again in a few seconds."
+	tooManySignIns = "Many people are signing in right now, so your password was not checked. Please try again in a " +
+		"few seconds."
 )
 
 // addressEvent returns accountEvent with the address of the request.

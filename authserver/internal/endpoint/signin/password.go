@@ -99,8 +99,9 @@ func notChecked(v *visit, result session.Result, err error) string {
 	switch {
 	case errors.Is(err, session.ErrBusy):
 		web.SetRetryAfter(v.w.Header(), session.BusyFor)
-		return "Many people are signing in right now, so your password was not checked. Please enter it again and " +
-			"press the button in a few seconds."
+		v.w.Header().Set("Almoner-Busy", "1") // waits.js sends the form again
+		return "Many people are signing in right now, so your password was not checked. Please wait a few seconds " +
+			"and enter it again."
 	case err == nil && v.limited(result.Limit):
 		return "Too many wrong passwords from your network. Please try again in " + ui.Wait(result.Limit.Reset) + "."
 	}

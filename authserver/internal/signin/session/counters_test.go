@@ -93,7 +93,7 @@ func TestTurnQueue_RefusedCheckLeavesKnownBrowsersLane(t *testing.T) {
 				t.Fatalf("check %d: %v", i, err)
 			}
 		}
-		if q.newTurn(ana).lane == nil {
+		if q.newTurn(ana).counters != nil {
 			t.Error("the refused checks have used up the lane")
 		}
 	})
@@ -120,7 +120,7 @@ func TestTurnQueue_FloodOfNewKeysDropsNoOtherCounters(t *testing.T) {
 		for i := range maxLocalKeys {
 			q.newTurn(Caller{Email: strconv.Itoa(i) + "@example.org", Address: fresh(i)})
 		}
-		if q.newTurn(own).lane != nil {
+		if q.newTurn(own).counters == nil {
 			t.Error("a flood has emptied the lane of an account")
 		}
 		if wide := q.countersOf(keysOf(attacked))[3]; wide.attempts(time.Now()) < perKnownBrowser {

@@ -54,46 +54,37 @@ type Caller struct {
 //     given up, and a flood mostly waits for itself.
 //
 // In a full queue, the caller gets ErrBusy that has few attempts by no measure, and so does a caller that has waited
-// for longestWait. It may try again: an attempt for the same account from the same address takes over the count of the
-// refused one, so that the page that waits does not lower the priority of its own user. Counts of refused attempts are
-// not given back, because a flood is mostly refused: it could then go on with other accounts as if it had just begun.
-// It gains nothing by the takeover, since each of its wrong passwords still counts.
-//
-// A turnQueue is safe for concurrent use.
+// for longestWait. If it tries the same account again from the same address, the new attempt takes over the count of
+// the refused one, so that the page that waits does not lower the priority of its own user. A refused attempt does not
+// give its count back, because a flood is mostly refused: it could try other accounts as if it had just begun. It
+// gains nothing by taking over, since each of its wrong passwords counts. A turnQueue is safe for concurrent use.
 type turnQueue struct {
-	mu      sync.Mutex
-	free    int
-	unknown int     // checks that unknown browsers may still start
-	waiting []*turn // in order of arrival
-	granted int     // to unknown browsers that have waited, until now
-	// A flood from new addresses fills the counters of one measure, which drops no others.
-	counters [measures]counters
-	lanes    counters                             // by account; only known browsers add any
-	refused  *simplelru.LRU[[2]string, time.Time] // by address and account, those whose count is still theirs
+	mu       sync.Mutex
+	free     int
+	unknown  int                                                   // checks that unknown browsers may still start
+	waiting  []*turn                                               // in order of arrival
+	granted  int                                                   // to unknown browsers that have waited, until now
+	counters [measures + 2]*simplelru.LRU[string, *attemptCounter] // each its own: a flood of new addresses fills one
 }
 
-type counters = *simplelru.LRU[string, *attemptCounter]
+// Indexes of counters that are no measure: of the checks of known browsers by account, which other browsers do not
+// touch, and of refused attempts by address and account, whose counts nobody has taken over.
+const lanes, refusals = measures, measures + 1
 
 type turn struct {
 	counters []*attemptCounter // by measure; nil for a known browser
 	lane     *attemptCounter   // of a known browser
-	key      [2]string         // address and account
+	refusals *attemptCounter   // of another one
 	ready    chan bool         // receives one value: whether the turn was granted
 }
 
 // newTurnQueue returns the queue of a process with this number of cores.
 func newTurnQueue(cores int) *turnQueue {
-	t := &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce), lanes: newLRU[string, *attemptCounter](),
-		refused: newLRU[[2]string, time.Time]()}
-	for measure := range t.counters {
-		t.counters[measure] = newLRU[string, *attemptCounter]()
+	t := &turnQueue{free: atOnce, unknown: min(max(cores/2, 1), atOnce)}
+	for i := range t.counters {
+		t.counters[i] = newLRU[*attemptCounter]()
 	}
 	return t
-}
-
-func newLRU[K comparable, V any]() *simplelru.LRU[K, V] {
-	lru, _ := simplelru.NewLRU[K, V](maxLocalKeys, nil) // fails only if the size is not positive
-	return lru
 }
 
 // enter waits for a turn, which leave ends. It returns ErrBusy.
@@ -112,7 +103,10 @@ func (t *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err erro
 		}
 		return nil, ErrBusy
 	case <-ctx.Done():
-		if t.remove(mine) || !<-mine.ready {
+		t.mu.Lock()
+		refused := t.refuse(mine)
+		t.mu.Unlock()
+		if refused || !<-mine.ready {
 			return nil, ErrBusy
 		}
 		return leave, nil // the turn was granted at the same moment
@@ -139,20 +133,19 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 // newTurn counts an attempt, and returns its turn.
 func (t *turnQueue) newTurn(c Caller) *turn {
 	mine, keys := &turn{ready: make(chan bool, 1)}, keysOf(c)
-	mine.key = [2]string{keys[0], keys[measures-1]}
+	account := keys[measures-1]
 	if c.Known {
-		if lane := counterOf(t.lanes, mine.key[1]); lane.attempts(time.Now()) < perKnownBrowser {
-			mine.lane = lane
-			lane.add(1)
+		if mine.lane = t.counterOf(lanes, account); mine.lane.attempts(time.Now()) < perKnownBrowser {
+			mine.lane.add(1)
 			return mine
 		}
 	}
-	mine.counters = t.countersOf(keys)
-	// After forgetEvery, the count of the refused attempt is forgotten.
-	if at, refused := t.refused.Peek(mine.key); !refused || time.Since(at) >= forgetEvery {
+	mine.counters, mine.refusals = t.countersOf(keys), t.counterOf(refusals, keys[0]+account)
+	if mine.refusals.attempts(time.Now()) > 0 {
+		mine.refusals.add(-1)
+	} else {
 		mine.count(1)
 	}
-	t.refused.Remove(mine.key)
 	return mine
 }
 
@@ -183,7 +176,7 @@ func (t *turnQueue) leave(ended *turn) {
 	// Known browsers rank first. So if the first is not admitted, no other is.
 	next := t.next()
 	if t.admits(next) {
-		t.take(next)
+		t.waiting = slices.DeleteFunc(t.waiting, func(one *turn) bool { return one == next })
 		t.start(next)
 		if next.counters != nil {
 			t.granted++
@@ -199,29 +192,19 @@ func (t *turnQueue) wrong(c Caller) {
 	(&turn{counters: t.countersOf(keysOf(c))}).count(1)
 }
 
-// remove refuses a turn, unless it no longer waits. It reports whether it did.
-func (t *turnQueue) remove(mine *turn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	waits := slices.Contains(t.waiting, mine)
-	if waits {
-		t.refuse(mine)
-	}
-	return waits
-}
-
-// refuse ends a turn that waits. Its next attempt takes over its count. A known browser has used no check.
-func (t *turnQueue) refuse(one *turn) {
-	t.take(one)
-	if one.lane != nil {
+// refuse ends a turn, unless it no longer waits. It reports whether it did. A known browser has used no check.
+func (t *turnQueue) refuse(one *turn) bool {
+	at := slices.Index(t.waiting, one)
+	switch {
+	case at < 0:
+		return false
+	case one.counters == nil:
 		one.lane.add(-1)
-	} else {
-		t.refused.Add(one.key, time.Now())
+	default:
+		one.refusals.add(1)
 	}
-}
-
-func (t *turnQueue) take(one *turn) {
-	t.waiting = slices.DeleteFunc(t.waiting, func(other *turn) bool { return other == one })
+	t.waiting = slices.Delete(t.waiting, at, at+1)
+	return true
 }
 
 // next returns the turn that goes first.
@@ -315,19 +298,18 @@ func keysOf(c Caller) (keys [measures]string) {
 	return keys
 }
 
-func (t *turnQueue) countersOf(keys [measures]string) []*attemptCounter {
-	all := make([]*attemptCounter, measures)
+func (t *turnQueue) countersOf(keys [measures]string) (all []*attemptCounter) {
 	for measure, key := range keys {
-		all[measure] = counterOf(t.counters[measure], key)
+		all = append(all, t.counterOf(measure, key))
 	}
 	return all
 }
 
-func counterOf(all counters, key string) *attemptCounter {
-	c, known := all.Get(key)
+func (t *turnQueue) counterOf(measure int, key string) *attemptCounter {
+	c, known := t.counters[measure].Get(key)
 	if !known {
 		c = &attemptCounter{}
-		all.Add(key, c)
+		t.counters[measure].Add(key, c)
 	}
 	return c
 }
@@ -357,36 +339,31 @@ type localCounter struct {
 }
 
 func newLocalCounter(now func() time.Time) *localCounter {
-	return &localCounter{now: now, seen: newLRU[string, []time.Time]()}
+	return &localCounter{now: now, seen: newLRU[[]time.Time]()}
+}
+
+func newLRU[V any]() *simplelru.LRU[string, V] {
+	lru, _ := simplelru.NewLRU[string, V](maxLocalKeys, nil) // fails only if the size is not positive
+	return lru
 }
 
 // count returns how long key must wait until it is below limit. With add, it counts one more event unless key must
 // wait.
-func (l *localCounter) count(key string, limit int, window time.Duration, add bool) time.Duration {
+func (l *localCounter) count(key string, limit int, window time.Duration, add bool) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	events := l.within(key, window, now)
-	if len(events) >= limit {
-		return events[0].Add(window).Sub(now)
-	}
-	if add {
-		l.seen.Add(key, append(events, now))
-	}
-	return 0
-}
-
-// within returns the events of a key within the window, and forgets earlier ones.
-func (l *localCounter) within(key string, window time.Duration, now time.Time) []time.Time {
 	events, _ := l.seen.Get(key)
-	past := 0
-	for past < len(events) && now.Sub(events[past]) >= window {
-		past++
+	events = slices.DeleteFunc(events, func(at time.Time) bool { return now.Sub(at) >= window })
+	if len(events) >= limit {
+		wait = events[0].Add(window).Sub(now)
+	} else if add {
+		events = append(events, now)
 	}
-	if past == len(events) {
+	if len(events) == 0 {
 		l.seen.Remove(key)
-	} else if past > 0 {
-		l.seen.Add(key, events[past:])
+	} else {
+		l.seen.Add(key, events)
 	}
-	return events[past:]
+	return wait
 }

@@ -70,9 +70,10 @@ order by e.at desc, e.id desc`
 // of their names and addresses, and other users only by their whole e-mail address, so that it does not read all users.
 // anyApplication is whether the workspace may have one: of its own, or of a metadata document, which belongs to none.
 const (
-	peopleSQL = `select p.id from account.memberships y join account.users p on p.id = y.user_id
+	peopleSQL = `with people as materialized (
+		select p.id from account.memberships y join account.users p on p.id = y.user_id
 		where y.tenant_id = @of and strpos(lower(p.name || ' ' || p.email), lower(@person)) > 0
-		union all select p.id from account.users p where p.email = any(@addresses)`
+		union all select p.id from account.users p where p.email = any(@addresses))`
 	anyApplication = `exists (` + applicationsSQL + ` and n.id in (` + ownClientsSQL + `
     select o.id from account.oauth_clients o where o.metadata_url is not null))`
 	// ownClientsSQL selects the clients of the workspace @tenant, each by an index. Others follow.
@@ -86,13 +87,13 @@ const (
 // eventsSQL selects the latest events for which the condition of holds. The statement contains only the conditions
 // that the search has, so that each statement has its own plan. It reads no event if nothing has the name.
 func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
-	text := `select * from account.audit_events e where ` + of
+	text := ` select * from account.audit_events e where ` + of
 	if search.RequestID != "" {
 		text += ` and e.request_id = @request and e.request_id <> ''`
 	}
 	if search.Person != "" {
-		text += ` and exists (` + peopleSQL + `) and (e.user_id in (` + peopleSQL + `)
-			or e.actor in (select 'user:' || id from (` + peopleSQL + `) as actors))`
+		text = peopleSQL + text + ` and exists (select from people) and (e.user_id in (select id from people)
+			or e.actor in (select 'user:' || id from people))`
 	}
 	if search.Application != "" {
 		text += ` and ` + anyApplication + ` and ` + clientOf + ` in (
@@ -311,7 +312,7 @@ func (l *Logs) Connectors(
 // conditions that the search has, and reads no attempt if nothing has the name. A search by person finds no user whose
 // name the log hides.
 func foundSQL(search audit.Search, from audit.Cursor) string {
-	grants, stops := strings.Builder{}, strings.Builder{}
+	grants, stops, people := strings.Builder{}, strings.Builder{}, `with`
 	clients := `select k.id from account.oauth_clients k where k.kind = 'connector'`
 	if search.Application != "" {
 		clients += ` and k.id in (` + applicationsSQL + `)`
@@ -335,14 +336,14 @@ func foundSQL(search audit.Search, from audit.Cursor) string {
 		stops.WriteString(` and ` + anyApplication)
 	}
 	if search.Person != "" {
-		grants.WriteString(` and exists (` + peopleSQL + `) and g.user_id in (` + peopleSQL + `)`)
-		stops.WriteString(` and s.user_id in (` + peopleSQL + `) and exists (select from account.memberships m
+		people = peopleSQL + `,`
+		grants.WriteString(` and exists (select from people) and g.user_id in (select id from people)`)
+		stops.WriteString(` and s.user_id in (select id from people) and exists (select from account.memberships m
       where m.tenant_id = @of and m.user_id = s.user_id)`)
 	}
 	grants.WriteString(between("g.created_at", search) + before("(g.created_at, g.id)", from))
 	stops.WriteString(between("s.at", search) + before("(s.at, s.id)", from))
-	return `
-with attempts as (
+	return people + ` attempts as (
   (` + grants.String() + ` order by g.created_at desc, g.id desc limit @limit)
   union all
   (` + stops.String() + ` order by s.at desc, s.id desc limit @limit)
