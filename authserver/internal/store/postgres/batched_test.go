@@ -236,6 +236,7 @@ func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 	l := ownStoreTest(t)
 	grants := l.many(24)
 	l.fixture.Exec(`create table account.refusals (at timestamptz); grant insert on account.refusals to public`)
+	l.fixture.Exec(`create table public.pg_dist_partition ()`) // of Citus
 	l.fixture.Exec(`create function account.refuse_many() returns trigger language plpgsql as $$
 		begin
 			if (select count(*) from changed) > 1 then

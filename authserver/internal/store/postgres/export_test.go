@@ -29,15 +29,21 @@ func (s *Store) SetLimit(limit time.Duration) { s.limit, s.operationLimit = limi
 // NodeOf returns the host and port of the node that refreshes of a workspace go to in a distributed Postgres, or "" if
 // it is any.
 func (s *Store) NodeOf(ctx context.Context, workspaceID uuid.UUID) string {
-	s.distributed.Store(true)
-	chosen := s.refreshesOf(ctx, workspaceID)
-	for host, pool := range s.nodes.pools {
+	s.SetDistributed()
+	chosen := s.nodeOf(ctx, workspaceID)
+	for address, pool := range s.nodes.pools {
 		if pool == chosen {
-			return host
+			return address
 		}
 	}
 	return ""
 }
+
+// SetDistributed makes the store take single steps, as in a distributed Postgres.
+func (s *Store) SetDistributed() { s.distributed.Store(true) }
+
+// Distributed reports whether the store treats Postgres as distributed.
+func (s *Store) Distributed() bool { return s.distributed.Load() }
 
 // Try runs a statement as the service's role.
 func (s *Store) Try(ctx context.Context, sql string) error {

@@ -3,7 +3,9 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -15,37 +17,38 @@ import (
 	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
-// The nodes of workspaces that are remembered, and for how long. Any node runs the statements of any workspace, so an
-// old entry only costs a detour.
+// The nodes of workspaces that are remembered, and for how long. Any node runs the statements of any workspace. If the
+// remembered one fails, it is forgotten.
 const (
-	maxPlaced  = 10_000
+	maxPlaced  = 100_000
 	placedTime = time.Minute
 )
 
 // nodes are the nodes of a distributed Postgres that Sources.Refreshes names.
 type nodes struct {
-	pools  map[string]*pgxpool.Pool // by host and port
+	pools  map[string]*pgxpool.Pool // by net.JoinHostPort
 	placed *expirable.LRU[uuid.UUID, string]
 }
 
+// urlHosts matches the hosts of a URL, which url.Parse refuses if there are several and one is an IPv6 address, and what
+// is before and after them.
+var urlHosts = regexp.MustCompile(`^(\w+://(?:[^/?]*@)?)([^/?]*)(.*)$`)
+
 // openNodes makes a pool for each host of the URL if it has several.
 func openNodes(ctx context.Context, source credential.Source, options pg.Options) (n nodes, err error) {
-	n.placed = expirable.NewLRU[uuid.UUID, string](maxPlaced, nil, placedTime)
-	n.pools = map[string]*pgxpool.Pool{}
-	parsed, err := url.Parse(source().Reveal())
-	if err != nil || !strings.Contains(parsed.Host, ",") {
+	parts := urlHosts.FindStringSubmatch(source().Reveal())
+	if parts == nil || !strings.Contains(parts[2], ",") {
 		return n, nil
 	}
-	for host := range strings.SplitSeq(parsed.Host, ",") {
+	n.placed = expirable.NewLRU[uuid.UUID, string](maxPlaced, nil, placedTime)
+	n.pools = map[string]*pgxpool.Pool{}
+	for host := range strings.SplitSeq(parts[2], ",") {
 		one := func() credential.Secret {
-			present, err := url.Parse(source().Reveal())
-			if err != nil {
-				return ""
-			}
-			present.Host = host
-			return credential.Secret(present.String())
+			return credential.Secret(urlHosts.ReplaceAllString(source().Reveal(), "${1}"+host+"${3}"))
 		}
-		if n.pools[host], err = pg.Open(ctx, one, options); err != nil {
+		named := &url.URL{Host: host}
+		address := net.JoinHostPort(named.Hostname(), cmp.Or(named.Port(), "5432"))
+		if n.pools[address], err = pg.Open(ctx, one, options); err != nil {
 			n.close()
 			return n, err
 		}
@@ -61,19 +64,47 @@ func (n nodes) close() {
 	}
 }
 
-// nodeSQL selects the node that has the grants of a workspace.
-const nodeSQL = `select n.nodename || ':' || n.nodeport from pg_dist_placement p join pg_dist_node n using (groupid)
-	where p.shardid = get_shard_id_for_distribution_column('account.grants', $1::uuid)`
+func (n nodes) forget(workspaceID uuid.UUID) {
+	if n.placed != nil {
+		n.placed.Remove(workspaceID)
+	}
+}
 
-// refreshesOf returns the pool of the node that has the grants of a workspace, or d.refreshes if Sources.Refreshes does
-// not name it. Another node would pass the statement on, and not keep its plan.
-func (d *db) refreshesOf(ctx context.Context, workspaceID uuid.UUID) *pgxpool.Pool {
+// nodeSQL selects the node that has the grants of a workspace.
+const nodeSQL = `select n.nodename, n.nodeport::text from pg_dist_placement p join pg_dist_node n using (groupid)
+	where p.shardid = get_shard_id_for_distribution_column('account.grants', $1::uuid)
+		and n.noderole = 'primary' and n.isactive`
+
+// nodeOf returns the pool of the node that has the grants of a workspace, or nil if Sources.Refreshes does not name it.
+// Another node would pass the statement on, and not keep its plan. The first node is asked: others may be out of date.
+func (d *db) nodeOf(ctx context.Context, workspaceID uuid.UUID) *pgxpool.Pool {
 	if len(d.nodes.pools) == 0 || !d.distributed.Load() {
-		return d.refreshes
+		return nil
 	}
 	node, known := d.nodes.placed.Get(workspaceID)
-	if !known && d.refreshes.QueryRow(ctx, nodeSQL, workspaceID).Scan(&node) == nil {
+	if !known {
+		var name, port string
+		if d.pool.QueryRow(ctx, nodeSQL, workspaceID).Scan(&name, &port) == nil {
+			node = net.JoinHostPort(name, port)
+		}
 		d.nodes.placed.Add(workspaceID, node)
 	}
-	return cmp.Or(d.nodes.pools[node], d.refreshes)
+	return d.nodes.pools[node]
+}
+
+// acquire returns a connection for a step of a workspace: that of a refresh to the node of its grants. If this node does
+// not answer in half of the time, another may know where the grants are now.
+func (s *stepBatcher) acquire(ctx context.Context, workspaceID uuid.UUID) (*pgxpool.Conn, error) {
+	if s.pool != s.db.refreshes {
+		return s.pool.Acquire(ctx)
+	}
+	half, stop := context.WithTimeout(ctx, s.limit/2)
+	defer stop()
+	if node := s.db.nodeOf(half, workspaceID); node != nil {
+		if connection, err := node.Acquire(half); err == nil {
+			return connection, nil
+		}
+		s.db.nodes.forget(workspaceID)
+	}
+	return s.pool.Acquire(ctx)
 }

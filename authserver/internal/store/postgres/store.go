@@ -86,7 +86,7 @@ type db struct {
 	answers        *seal.Box // of the answers by Idempotency-Key
 
 	migrated    atomic.Bool // every migration that this program knows was seen
-	distributed atomic.Bool // Postgres has refused a statement that a distributed one does not accept
+	distributed atomic.Bool // Postgres is distributed, and has refused a statement that concerns several nodes
 }
 
 // Time limits. Our statements take milliseconds: a statement that needs longer waits for a lock or a dead
@@ -266,7 +266,7 @@ func (d *db) checkSameDatabase(ctx context.Context, c *pgx.Conn) error {
 // HasRefreshPool reports whether refreshes have their own pool.
 func (d *db) HasRefreshPool() bool { return d.refreshes != d.pool }
 
-// RefreshPoolStat returns the statistics of the connections for refreshes.
+// RefreshPoolStat returns the statistics of the connections for refreshes, without those of nodes.
 func (d *db) RefreshPoolStat() *pgxpool.Stat { return d.refreshes.Stat() }
 
 // PingRefreshes returns nil if the database for refreshes responds and is the same database as that of d.pool.

@@ -207,8 +207,11 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 		wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 		wants(l, grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
 		wants(l, grant.Updated)(l.directly(l.step("direct", 3, hash(3))))
+		l.fixture.Exec(`insert into account.endings (id, tenant_id, user_id, reason, actor)
+			values (gen_random_uuid(), $1, gen_random_uuid(), 'user', 'user')`, l.fixture.WorkspaceID) // of another's grants
+		wants(l, grant.Updated)(l.directly(l.step("alone", 4, hash(4))))
 		if snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); err != nil ||
-			snapshot.Grant.Generation != 3 {
+			snapshot.Grant.Generation != 4 {
 			t.Errorf("%+v %v", snapshot.Grant, err)
 		}
 		must(t, l.Revoke(t.Context(), l.grant.Key(), grant.ByUser, "user", nil))
@@ -219,7 +222,8 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 			"active 1 false on",
 			fmt.Sprintf("active 2 %t off", own),
 			fmt.Sprintf("active 3 %t off", own),
-			"revoked 3 false on",
+			fmt.Sprintf("active 4 %t off", own),
+			"revoked 4 false on",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("own pool %t: got %q, want %q", own, got, want)
