@@ -51,3 +51,23 @@ func TestPost_UsesConnectionAgain(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that answers and leaves the promised body out does not keep the delivery: its connection is closed.
+func TestPost_DoesNotWaitForBody(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "2")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	d := New(Deps{Network: publicnet.New(publicnet.Options{Trusted: trusted}), Now: time.Now})
+	d.client.Timeout = 0
+	secrets := []credential.Secret{"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
+	if a, err := d.post(t.Context(), server.URL, secrets, message{"evt_1", []byte("{}")}); err != nil || a.Status != 200 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -97,8 +97,12 @@ func sign(secrets []credential.Secret, m message, at time.Time) (string, error) 
 	return strings.Join(signatures, " "), nil
 }
 
-// maxBody is the length of a response that is read, in bytes. A connection with a longer one is closed.
-const maxBody = 4096
+// maxBody is the length of a response that is read, in bytes. A connection with a longer one is closed, and one whose
+// response is not there within bodyWait.
+const (
+	maxBody  = 4096
+	bodyWait = 100 * time.Millisecond
+)
 
 // post posts the message with a signature by each secret. It does not look at the body of the response.
 func (d *Deliverer) post(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
@@ -107,7 +111,9 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	if err != nil {
 		return Attempt{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(m.body))
+	exchange, end := context.WithCancel(ctx)
+	defer end()
+	request, err := http.NewRequestWithContext(exchange, http.MethodPost, address, bytes.NewReader(m.body))
 	if err != nil {
 		return Attempt{Problem: "The URL is not valid.", Outcome: Unreachable}, nil
 	}
@@ -128,7 +134,9 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	}
 	defer func() { _ = response.Body.Close() }()
 	if 0 < response.ContentLength && response.ContentLength <= maxBody { // the connection can be used again
+		late := time.AfterFunc(bodyWait, end)
 		_, _ = io.Copy(io.Discard, response.Body)
+		late.Stop()
 	}
 	a.Status, a.RetryAfter = response.StatusCode, retryAfter(response.Header.Get("Retry-After"), d.Now())
 	if a.Status < 200 || a.Status >= 300 {
