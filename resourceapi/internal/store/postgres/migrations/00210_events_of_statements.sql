@@ -11,9 +11,6 @@ declare
   subjects uuid[];
   fields jsonb[];
 begin
-  if to_regprocedure('account.add_event(uuid, text, uuid, text[])') is null then
-    return null;
-  end if;
   if tg_op = 'UPDATE' then
     select array_agg(u.tenant_id order by u.updated_at), array_agg(u.id order by u.updated_at),
       array_agg(u.names order by u.updated_at)
