@@ -118,8 +118,8 @@ type Store interface {
 	Target(ctx context.Context, workspaceID, id uuid.UUID) (Target, error)
 	// Requested returns the oldest pending delivery of an endpoint that a user requested, or nil.
 	Requested(ctx context.Context, workspaceID, id uuid.UUID) (*webhook.Delivery, error)
-	// Finish records the result of a requested delivery.
-	Finish(ctx context.Context, workspaceID, id uuid.UUID, a Attempt) error
+	// Finish records the result of a delivery that a user requested.
+	Finish(ctx context.Context, t Target, id uuid.UUID, a Attempt) error
 	// Accept moves the position to the event, and returns the Target for the next one.
 	Accept(ctx context.Context, t Target, e Event, a Attempt) (Target, error)
 	// Skip moves the position to a sequence without a delivery.
@@ -131,16 +131,11 @@ type Store interface {
 	Disable(ctx context.Context, t Target, reason webhook.Reason, e Event, a *Attempt, mail bool) error
 }
 
-// A Followed is a workspace with an enabled endpoint. It is Unread if it may have events without a sequence.
-type Followed struct {
-	WorkspaceID uuid.UUID
-	Unread      bool
-}
-
-// A Claim is an endpoint that one worker may send to. It is Failing if its last attempt failed.
+// A Claim is an endpoint that one worker may send to until a time. It is Failing if its last attempt failed.
 type Claim struct {
 	ID, WorkspaceID uuid.UUID
 	Failing         bool
+	Until           time.Time
 }
 
 // Deps are the dependencies of a Deliverer.
@@ -232,7 +227,7 @@ func (r run) deliverSome(ctx context.Context) (more bool, err error) {
 	if err != nil || more || last <= t.Position {
 		return more, err
 	}
-	return false, r.Store.Skip(ctx, t, last)
+	return true, r.Store.Skip(ctx, t, last) // it has examined a bounded number of events
 }
 
 // accepts reports whether the event may be sent to the endpoint now, and its user may read it.
@@ -284,13 +279,13 @@ func (r run) deliverRequested(ctx context.Context) error {
 		return err
 	}
 	if problem != "" {
-		return r.Store.Finish(ctx, t.WorkspaceID, requested.ID, Attempt{Problem: problem})
+		return r.Store.Finish(ctx, t, requested.ID, Attempt{Problem: problem})
 	}
 	a, err := r.send(ctx, t, m)
 	if err != nil {
 		return err
 	}
-	return r.Store.Finish(ctx, t.WorkspaceID, requested.ID, a)
+	return r.Store.Finish(ctx, t, requested.ID, a)
 }
 
 // requestedMessage returns the message of a requested delivery, or the reason why there is none. e is nil if its event

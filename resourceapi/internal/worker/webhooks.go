@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,30 +44,32 @@ func (w *Worker) numberEvents(ctx context.Context) {
 const (
 	// webhookInterval is how often a process looks for endpoints with something to send.
 	webhookInterval = 200 * time.Millisecond
-	// followedAtOnce is how many workspaces it looks at each time, the next ones in the next round: a round does not
-	// grow with the number of workspaces.
-	followedAtOnce = 200
+	// workspacesPerStep is how many workspaces it looks at in one step. A round has up to stepsPerRound steps, and the
+	// next round goes on with the next workspaces: it does not grow with their number.
+	workspacesPerStep = 200
+	stepsPerRound     = 10
 	// atOnceCalls is the maximum number of endpoints that one process sends to at once. A call holds no connection to
 	// Postgres. Of them, atOnceFailing may be endpoints whose last attempt failed, so that endpoints that do not answer
 	// leave room for the others.
 	atOnceCalls   = 512
 	atOnceFailing = 64
-	// claimLasts is how long no other worker sends to an endpoint of a process that has died. It is longer than a turn
-	// and the last attempt in it.
-	claimLasts = delivery.Turn + delivery.Timeout + 15*time.Second
+	// claimFor is how long no other worker sends to an endpoint whose process has died, or whose events could not be
+	// read. It is longer than a turn and the last attempt in it.
+	claimFor = delivery.Turn + delivery.Timeout + 15*time.Second
 )
 
 // Webhooks sends events to webhook endpoints; package app implements it with a delivery.Deliverer.
 type Webhooks interface {
-	// FollowedWorkspaces returns up to limit workspaces after one, in order, that have enabled endpoints.
-	FollowedWorkspaces(ctx context.Context, after uuid.UUID, limit int) ([]delivery.Followed, error)
+	// WorkspacesWithWebhooks returns up to limit workspaces after one, in order, that have enabled endpoints, and those
+	// of them that may have events without a sequence. If only these could not be read, it returns all with an error.
+	WorkspacesWithWebhooks(ctx context.Context, after uuid.UUID, limit int) (all, unread []uuid.UUID, err error)
 	// ClaimWebhooks claims up to limit endpoints of the workspaces with something to send, and up to limitFailing whose
-	// last attempt failed. Nobody else claims them for as long as lasting.
+	// last attempt failed. Nobody else claims them for at least as long as lasts.
 	ClaimWebhooks(
-		ctx context.Context, workspaces []uuid.UUID, lasting time.Duration, limit, limitFailing int,
+		ctx context.Context, workspaces []uuid.UUID, lasts time.Duration, limit, limitFailing int,
 	) ([]delivery.Claim, error)
-	// ReleaseWebhook ends a claim.
-	ReleaseWebhook(ctx context.Context, workspaceID, endpoint uuid.UUID) error
+	// ReleaseWebhook ends a claim, unless it has ended.
+	ReleaseWebhook(ctx context.Context, c delivery.Claim) error
 	// Deliver sends pending deliveries to one endpoint, for a few seconds at most.
 	Deliver(ctx context.Context, workspaceID, endpoint uuid.UUID) error
 }
@@ -76,7 +80,7 @@ type sender struct {
 	group          sync.WaitGroup
 	quick, failing atomic.Int64    // endpoints to which it sends
 	work           context.Context // of the calls
-	after          uuid.UUID       // the next round begins with the workspace after it
+	after          uuid.UUID       // the next step begins with the workspace after it
 }
 
 // sendWebhooks sends events to endpoints until ctx ends, then completes the deliveries in progress.
@@ -86,34 +90,33 @@ func (w *Worker) sendWebhooks(ctx context.Context) {
 	s := &sender{Worker: w, work: work}
 	failing := func(err error) { w.Log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		return webhookInterval, s.round(ctx)
+		var failures []error
+		for n, full := 0, true; full && n < stepsPerRound && ctx.Err() == nil; n++ {
+			var err error
+			full, err = s.step(ctx)
+			failures = append(failures, err)
+		}
+		return webhookInterval, errors.Join(failures...)
 	})
 	defer time.AfterFunc(stopWithin, stop).Stop()
 	s.group.Wait()
 }
 
-// round numbers the events of some workspaces with endpoints, and begins to send to the endpoints with something to
-// send.
-func (s *sender) round(ctx context.Context) error {
-	followed, err := s.Webhooks.FollowedWorkspaces(ctx, s.after, followedAtOnce)
-	if err != nil {
-		return err
+// step numbers the events of some workspaces with endpoints, and begins to send to the endpoints with something to
+// send. It reports whether there may be other workspaces after them. An error leaves out no other workspaces.
+func (s *sender) step(ctx context.Context) (full bool, err error) {
+	workspaces, unread, err := s.Webhooks.WorkspacesWithWebhooks(ctx, s.after, workspacesPerStep)
+	failures := []error{err}
+	s.after, full = uuid.Nil, len(workspaces) == workspacesPerStep
+	if full {
+		s.after = workspaces[workspacesPerStep-1]
 	}
-	var failures []error
-	workspaces := make([]uuid.UUID, len(followed))
-	for i, one := range followed {
-		workspaces[i] = one.WorkspaceID
-		if one.Unread { // numberEvents numbers what one step leaves
-			_, err := s.Store.NumberEvents(ctx, one.WorkspaceID)
-			failures = append(failures, err)
-		}
-	}
-	s.after = uuid.Nil
-	if len(followed) == followedAtOnce {
-		s.after = workspaces[followedAtOnce-1]
+	for _, workspaceID := range unread { // numberEvents numbers what one step leaves
+		_, err := s.Store.NumberEvents(ctx, workspaceID)
+		failures = append(failures, err)
 	}
 	quick := atOnceCalls - atOnceFailing - int(s.quick.Load())
-	claimed, err := s.Webhooks.ClaimWebhooks(ctx, workspaces, claimLasts, quick, atOnceFailing-int(s.failing.Load()))
+	claimed, err := s.Webhooks.ClaimWebhooks(ctx, workspaces, claimFor, quick, atOnceFailing-int(s.failing.Load()))
 	for _, one := range claimed {
 		running := &s.quick
 		if one.Failing {
@@ -125,14 +128,27 @@ func (s *sender) round(ctx context.Context) error {
 			s.send(one)
 		})
 	}
-	return errors.Join(append(failures, err)...)
+	return full, errors.Join(append(failures, err)...)
 }
 
-// send sends to one endpoint for a turn.
+// send sends to one endpoint for a turn. After an error, such as one of an event that cannot be read, it keeps the claim
+// so that the endpoint rests until it ends.
 func (s *sender) send(one delivery.Claim) {
-	err := s.Webhooks.Deliver(s.work, one.WorkspaceID, one.ID)
-	err = errors.Join(err, s.Webhooks.ReleaseWebhook(s.work, one.WorkspaceID, one.ID))
+	err := s.deliver(one)
+	if err == nil || s.work.Err() != nil {
+		err = errors.Join(err, s.Webhooks.ReleaseWebhook(s.work, one))
+	}
 	if err != nil && s.work.Err() == nil {
 		s.Log.WarnContext(s.work, "deliveries to a webhook endpoint interrupted; retrying", "cause", err)
 	}
+}
+
+// deliver converts a panic to an error: it would end the process, and the next one that claims the endpoint.
+func (s *sender) deliver(one delivery.Claim) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return s.Webhooks.Deliver(s.work, one.WorkspaceID, one.ID)
 }

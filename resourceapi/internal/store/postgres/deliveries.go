@@ -1,26 +1,36 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
+	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
 // queueStatements adds the statements of one endpoint to a batch. at is the time of the database, because a distributed
 // database accepts times in changes only as parameters.
 type queueStatements func(batch *pgx.Batch, at time.Time)
+
+// A step is what is done for one endpoint in a transaction, which the steps of other endpoints may share.
+type step struct {
+	endpoint uuid.UUID // that it changes, or uuid.Nil if it only reads
+	queue    queueStatements
+}
 
 // maxSteps is how many endpoints share a transaction. Postgres commits all of them at once.
 const maxSteps = 64
@@ -28,68 +38,92 @@ const maxSteps = 64
 // Webhooks returns the part of the store for webhooks.
 func (s *Store) Webhooks() *Webhooks {
 	w := &Webhooks{Store: s}
-	w.steps.Answer, w.steps.Most, w.steps.AtOnce = w.sendSteps, maxSteps, 2
-	w.steps.Within, w.steps.Stay = s.pool.timeout, true
+	for _, steps := range []*pg.Batcher[step, error]{&w.changes, &w.looks} {
+		steps.Answer, steps.Most, steps.AtOnce = w.sendSteps, maxSteps, 2
+		steps.Within, steps.Stay = s.pool.timeout, true
+	}
 	return w
 }
 
-// step runs statements of one endpoint in a transaction, which those of other endpoints may share.
-func (w *Webhooks) step(ctx context.Context, what string, queue queueStatements) error {
-	failed, err := w.steps.Do(context.WithoutCancel(ctx), queue)
+// change runs statements that change an endpoint in a transaction, which those of other endpoints may share.
+func (w *Webhooks) change(ctx context.Context, what string, endpoint uuid.UUID, queue queueStatements) error {
+	return share(ctx, &w.changes, what, step{endpoint, queue})
+}
+
+// look is change for statements that only read. They do not wait for changes.
+func (w *Webhooks) look(ctx context.Context, what string, queue queueStatements) error {
+	return share(ctx, &w.looks, what, step{queue: queue})
+}
+
+func share(ctx context.Context, steps *pg.Batcher[step, error], what string, one step) error {
+	failed, err := steps.Do(context.WithoutCancel(ctx), one)
 	if err = cmp.Or(err, failed); err != nil {
 		return outcome(fmt.Errorf("%s: %w", what, err))
 	}
 	return nil
 }
 
-// sendSteps sends the statements of all in one transaction and, if that fails, those of each in one of its own: the
-// statements of another endpoint may have failed.
-func (w *Webhooks) sendSteps(ctx context.Context, all []queueStatements) ([]error, error) {
+// sendSteps sends the statements of all in one transaction and, if Postgres refuses one, those of each in one of its
+// own, with a time limit of its own: the row of one endpoint may be locked, or its statements may take too long.
+func (w *Webhooks) sendSteps(ctx context.Context, all []step) ([]error, error) {
 	failed := make([]error, len(all))
 	err := w.sendStep(ctx, all)
-	if err != nil && len(all) > 1 && !unavailable(err) {
-		for i, one := range all {
-			failed[i] = w.sendStep(ctx, []queueStatements{one})
-		}
-		return failed, nil
+	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || len(all) == 1 {
+		return failed, err
 	}
-	return failed, err
+	for i := range all {
+		own, cancel := w.pool.bounded(ctx)
+		failed[i] = w.sendStep(own, all[i:i+1])
+		cancel()
+	}
+	return failed, nil
 }
 
-func (w *Webhooks) sendStep(ctx context.Context, all []queueStatements) error {
+// sendStep sends the statements of all in the order of the endpoints: two transactions lock their rows in one order.
+func (w *Webhooks) sendStep(ctx context.Context, all []step) error {
 	var at time.Time
-	if err := w.pool.Pool.QueryRow(ctx, "select clock_timestamp()").Scan(&at); err != nil {
-		return err
+	if all[0].endpoint != uuid.Nil {
+		if err := w.pool.Pool.QueryRow(ctx, "select clock_timestamp()").Scan(&at); err != nil {
+			return err
+		}
 	}
 	batch := &pgx.Batch{}
-	for _, queue := range all {
-		queue(batch, at)
+	for _, one := range slices.SortedStableFunc(slices.Values(all), func(a, b step) int {
+		return bytes.Compare(a.endpoint[:], b.endpoint[:])
+	}) {
+		one.queue(batch, at)
 	}
 	return w.pool.SendBatch(ctx, batch).Close()
 }
 
-// FollowedWorkspaces implements worker.Webhooks.
-func (w *Webhooks) FollowedWorkspaces(ctx context.Context, after uuid.UUID, limit int) ([]delivery.Followed, error) {
-	some, err := allRows(ctx, w.pool, pgx.RowToStructByPos[delivery.Followed],
-		"select tenant, unread from account.followed_workspaces($1, $2)", after, limit)
-	return some, outcome(err)
+// WorkspacesWithWebhooks implements worker.Webhooks.
+func (w *Webhooks) WorkspacesWithWebhooks(
+	ctx context.Context, after uuid.UUID, limit int,
+) (all, unread []uuid.UUID, err error) {
+	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID],
+		"select account.workspaces_with_webhooks($1, $2)", after, limit)
+	if err == nil {
+		unread, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_unread($1)", all)
+	}
+	return all, unread, outcome(err)
 }
 
-// ClaimWebhooks implements worker.Webhooks.
+// ClaimWebhooks implements worker.Webhooks. A claim lasts longer by the time limit of a statement, because the last
+// change of a worker may take that long.
 func (w *Webhooks) ClaimWebhooks(
-	ctx context.Context, workspaces []uuid.UUID, lasting time.Duration, limit, limitFailing int,
+	ctx context.Context, workspaces []uuid.UUID, lasts time.Duration, limit, limitFailing int,
 ) ([]delivery.Claim, error) {
 	claimed, err := allRows(ctx, w.pool, pgx.RowToStructByPos[delivery.Claim],
-		"select webhook, tenant, failing from account.claim_webhooks($1, $2, $3, $4)",
-		workspaces, lasting, limit, limitFailing)
+		"select webhook, tenant, failing, until from account.claim_webhooks($1, $2, $3, $4)",
+		workspaces, lasts+w.pool.timeout, limit, limitFailing)
 	return claimed, outcome(err)
 }
 
 // ReleaseWebhook implements worker.Webhooks.
-func (w *Webhooks) ReleaseWebhook(ctx context.Context, workspaceID, id uuid.UUID) error {
-	return w.step(ctx, "release a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
-		batch.Queue("update account.webhooks set claimed_until = '-infinity' where tenant_id = $1 and id = $2",
-			workspaceID, id)
+func (w *Webhooks) ReleaseWebhook(ctx context.Context, c delivery.Claim) error {
+	return w.change(ctx, "release a webhook endpoint", c.ID, func(batch *pgx.Batch, _ time.Time) {
+		batch.Queue(`update account.webhooks set claimed_until = '-infinity'
+			where tenant_id = $1 and id = $2 and claimed_until = $3`, c.WorkspaceID, c.ID, c.Until)
 	})
 }
 
@@ -131,7 +165,7 @@ func (t *target) result(err error) (delivery.Target, error) {
 // Target implements delivery.Store.
 func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (delivery.Target, error) {
 	var t target
-	return t.result(w.step(ctx, "read a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
+	return t.result(w.look(ctx, "read a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
 		t.queue(batch, workspaceID, id)
 	}))
 }
@@ -156,7 +190,7 @@ const eventsAtOnce = 50
 func (w *Webhooks) Next(
 	ctx context.Context, t delivery.Target, types []string,
 ) (some []delivery.Event, end int64, more bool, err error) {
-	err = w.step(ctx, "read the next events of a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
+	err = w.look(ctx, "read the next events of a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
 		batch.Queue(`select sequence, coalesce(type, ''), data, created_at
 			from account.webhook_events($1, $2, $3, $4, $5, $6)`, t.WorkspaceID, t.Position,
 			t.CreatedAt.Add(-delivery.Lateness), types, eventsAtOnce, w.Store.steps.Examine).
@@ -192,16 +226,16 @@ func attemptArgs(t delivery.Target, e delivery.Event, a delivery.Attempt, at tim
 		a.Took.Milliseconds()}
 }
 
-const recording = "record a webhook delivery"
+const recordDelivery = "record a webhook delivery"
 
-// Finish implements delivery.Store.
-func (w *Webhooks) Finish(ctx context.Context, workspaceID, id uuid.UUID, a delivery.Attempt) error {
-	return w.step(ctx, recording, func(batch *pgx.Batch, at time.Time) {
+// Finish implements delivery.Store. It locks the endpoint first, as all who change or delete one do.
+func (w *Webhooks) Finish(ctx context.Context, t delivery.Target, id uuid.UUID, a delivery.Attempt) error {
+	return w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
+		batch.Queue("update account.webhooks set tried_at = $3 where tenant_id = $1 and id = $2",
+			t.WorkspaceID, t.ID, at)
 		batch.Queue(`update account.webhook_deliveries
 			set tried_at = $3, status = nullif($4::integer, 0), problem = nullif($5, ''), took_ms = $6
-			where tenant_id = $1 and id = $2`, workspaceID, id, at, a.Status, a.Problem, a.Took.Milliseconds())
-		batch.Queue(`update account.webhooks set tried_at = $3 where tenant_id = $1 and id = (
-			select webhook_id from account.webhook_deliveries where tenant_id = $1 and id = $2)`, workspaceID, id, at)
+			where tenant_id = $1 and id = $2`, t.WorkspaceID, id, at, a.Status, a.Problem, a.Took.Milliseconds())
 	})
 }
 
@@ -210,7 +244,7 @@ func (w *Webhooks) Accept(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt,
 ) (delivery.Target, error) {
 	var next target
-	return next.result(w.step(ctx, recording, func(batch *pgx.Batch, at time.Time) {
+	return next.result(w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
 		const set = "position = $5, failures = 0, failing_since = null, next_try_at = $4"
 		queueChange(batch, t, e, a, set, at, e.Sequence)
 		next.queue(batch, t.WorkspaceID, t.ID)
@@ -219,7 +253,7 @@ func (w *Webhooks) Accept(
 
 // Skip implements delivery.Store.
 func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
-	return w.step(ctx, recording, func(batch *pgx.Batch, _ time.Time) {
+	return w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, _ time.Time) {
 		batch.Queue(`update account.webhooks set position = $4 where tenant_id = $1 and id = $2 and position = $3`,
 			t.WorkspaceID, t.ID, t.Position, sequence)
 	})
@@ -229,7 +263,7 @@ func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) 
 func (w *Webhooks) Retry(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, wait time.Duration,
 ) error {
-	return w.step(ctx, recording, func(batch *pgx.Batch, at time.Time) {
+	return w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
 		since, next := at, at.Add(wait)
 		if t.FailingSince != nil {
 			since = *t.FailingSince
@@ -263,7 +297,7 @@ func (w *Webhooks) Disable(
 			return // changed or deleted meanwhile
 		}
 		if a != nil {
-			tx.exec(recording, attemptSQL, attemptArgs(t, e, *a, tx.now())...)
+			tx.exec(recordDelivery, attemptSQL, attemptArgs(t, e, *a, tx.now())...)
 		}
 		tx.recordWebhook("webhook.disabled", disabled[0], nil)
 	}))

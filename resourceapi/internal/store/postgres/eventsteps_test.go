@@ -284,10 +284,11 @@ func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
 		if end < target.Position || end > target.Position+100 {
 			t.Fatalf("from %d to %d", target.Position, end)
 		}
-		if claimed := claim(t, store, workspaceID); len(claimed) != 1 || claimed[0].ID != id {
-			t.Errorf("claimed %+v", claimed)
+		claimed := claim(t, store, workspaceID)
+		if len(claimed) != 1 || claimed[0].ID != id {
+			t.Fatalf("claimed %+v", claimed)
 		}
-		must(t, store.ReleaseWebhook(t.Context(), workspaceID, id))
+		must(t, store.ReleaseWebhook(t.Context(), claimed[0]))
 		must(t, store.Skip(t.Context(), target, end))
 	}
 	t.Error("the event was not found")
@@ -393,7 +394,7 @@ var eventStatements = []string{
 	"account.events_after('%s', 0, '{programme}', 51, 100, 100)",
 	"account.events_after('%s', 0, '{form}', 51, 100, 100)",
 	"account.webhook_events('%s', 0, now(), '{form.created}', 50, 100)",
-	"account.followed_workspaces('00000000-0000-0000-0000-000000000000', 200) where tenant = '%s'",
+	"account.workspaces_unread(array['%s'::uuid])",
 	"account.claim_webhooks(array['%s'::uuid], '1 second', 10, 10)",
 	"account.workspaces_behind(10) where tenant = '%s'",
 }

@@ -35,14 +35,14 @@ func idsOf(claimed []delivery.Claim) (ids []uuid.UUID) {
 	return ids
 }
 
-// An endpoint is claimed by one worker until it is released, or until the claim ends because its worker died. The
-// previous release leaves it out meanwhile.
+// An endpoint is claimed by one worker until it is released, or until the claim ends because its worker died, whose late
+// release does not end the claim of another. The previous release leaves it out meanwhile.
 func TestClaims_OneWorkerSendsToAnEndpoint(t *testing.T) {
 	t.Parallel()
 	w, opened := newStore(t)
 	workspaceID, user := w.Workspace(), w.User()
 	var all []uuid.UUID
-	for range 20 {
+	for range 8 {
 		all = append(all, addEndpoint(w, workspaceID, user, ""))
 	}
 	w.Exec(addEvents, workspaceID, "programme.created", 1)
@@ -50,9 +50,9 @@ func TestClaims_OneWorkerSendsToAnEndpoint(t *testing.T) {
 	if claimed := claim(t, store, workspaceID); len(claimed) > 0 {
 		t.Errorf("%d endpoints were claimed before the event had a sequence", len(claimed))
 	}
-	followed := orFail(store.FollowedWorkspaces(t.Context(), uuid.Nil, 1000))(t)
-	if !slices.Contains(followed, delivery.Followed{WorkspaceID: workspaceID, Unread: true}) {
-		t.Errorf("the workspace is not among the unread ones: %+v", followed)
+	workspaces, unread, err := store.WorkspacesWithWebhooks(t.Context(), uuid.Nil, 1000)
+	if err != nil || !slices.Contains(workspaces, workspaceID) || !slices.Contains(unread, workspaceID) {
+		t.Errorf("the workspace is not among %v or, unread, %v (%v)", workspaces, unread, err)
 	}
 	orFail(opened.NumberEvents(t.Context(), workspaceID))(t)
 	taken := make([][]delivery.Claim, 8)
@@ -61,7 +61,8 @@ func TestClaims_OneWorkerSendsToAnEndpoint(t *testing.T) {
 		workers.Go(func() { taken[i] = claim(t, store, workspaceID) })
 	}
 	workers.Wait()
-	ids := idsOf(slices.Concat(taken...))
+	claims := slices.Concat(taken...)
+	ids := idsOf(claims)
 	byText := func(a, b uuid.UUID) int { return strings.Compare(a.String(), b.String()) }
 	slices.SortFunc(ids, byText)
 	slices.SortFunc(all, byText)
@@ -69,13 +70,21 @@ func TestClaims_OneWorkerSendsToAnEndpoint(t *testing.T) {
 		t.Errorf("eight workers claimed %d endpoints of %d", len(ids), len(all))
 	}
 	w.Wants(0, "select count(*) from account.webhooks_due(1000) where tenant = $1", workspaceID)
-	must(t, store.ReleaseWebhook(t.Context(), workspaceID, all[3]))
-	if claimed := claim(t, store, workspaceID); !slices.Equal(idsOf(claimed), all[3:4]) {
-		t.Errorf("claimed %+v after %s was released", claimed, all[3])
+	if len(claims) == 0 {
+		t.FailNow()
 	}
-	w.Exec("update account.webhooks set claimed_until = now() where tenant_id = $1 and id = $2", workspaceID, all[5])
-	if claimed := claim(t, store, workspaceID); !slices.Equal(idsOf(claimed), all[5:6]) {
-		t.Errorf("claimed %+v after the claim of %s ended", claimed, all[5])
+	first := claims[0]
+	must(t, store.ReleaseWebhook(t.Context(), first))
+	if claimed := claim(t, store, workspaceID); !slices.Equal(idsOf(claimed), []uuid.UUID{first.ID}) {
+		t.Errorf("claimed %+v after %s was released", claimed, first.ID)
+	}
+	w.Exec("update account.webhooks set claimed_until = now() where tenant_id = $1 and id = $2", workspaceID, first.ID)
+	if claimed := claim(t, store, workspaceID); !slices.Equal(idsOf(claimed), []uuid.UUID{first.ID}) {
+		t.Errorf("claimed %+v after the claim of %s ended", claimed, first.ID)
+	}
+	must(t, store.ReleaseWebhook(t.Context(), first))
+	if claimed := claim(t, store, workspaceID); len(claimed) > 0 {
+		t.Errorf("claimed %+v after the release of a claim that had ended", claimed)
 	}
 }
 
@@ -107,10 +116,50 @@ func TestClaims_OnlyWhatHasSomethingToSend(t *testing.T) {
 		{[]uuid.UUID{workspaceID}, 5, 5, nil},
 	} {
 		claimed := orFail(store.ClaimWebhooks(t.Context(), c.workspaces, time.Minute, c.limit, c.failing))(t)
+		for i := range claimed {
+			claimed[i].Until = time.Time{}
+		}
 		if !slices.Equal(claimed, c.want) {
 			t.Errorf("of %v, at most %d and %d: claimed %+v, want %+v",
 				c.workspaces, c.limit, c.failing, claimed, c.want)
 		}
+	}
+}
+
+// Of a workspace, 8 endpoints have a claim at once, and 4 whose last attempt failed: those of few workspaces do not take
+// the places of all.
+func TestClaims_WorkspaceHasFewAtOnce(t *testing.T) {
+	t.Parallel()
+	w, opened := newStore(t)
+	store, workspaceID, user := opened.Webhooks(), w.Workspace(), w.User()
+	for range 10 {
+		addEndpoint(w, workspaceID, user, "")
+		addEndpoint(w, workspaceID, user, "failing_since = now()")
+	}
+	w.Exec(addEvents, workspaceID, "programme.created", 1)
+	orFail(opened.NumberEvents(t.Context(), workspaceID))(t)
+	all := claim(t, store, workspaceID)
+	failing := slices.IndexFunc(all, func(one delivery.Claim) bool { return one.Failing })
+	if again := claim(t, store, workspaceID); len(all) != 12 || failing < 0 || len(again) > 0 {
+		t.Fatalf("claimed %d, then %d", len(all), len(again))
+	}
+	must(t, store.ReleaseWebhook(t.Context(), all[failing]))
+	if again := claim(t, store, workspaceID); len(again) != 1 || !again[0].Failing {
+		t.Errorf("claimed %+v after a failing one was released", again)
+	}
+}
+
+// Two transactions of endpoints change their rows in one order, whatever the order in which the steps came.
+func TestSteps_ChangeEndpointsInOrder(t *testing.T) {
+	t.Parallel()
+	_, opened := newStore(t)
+	var queued []byte
+	one := func(n byte) step {
+		return step{uuid.UUID{n}, func(*pgx.Batch, time.Time) { queued = append(queued, n) }}
+	}
+	_, err := opened.Webhooks().sendSteps(t.Context(), []step{one(200), one(3), one(7)})
+	if err != nil || !slices.Equal(queued, []byte{3, 7, 200}) {
+		t.Errorf("changed %v: %v", queued, err)
 	}
 }
 
@@ -120,20 +169,32 @@ func TestSteps_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 	w, opened := newStore(t)
 	store, workspaceID := opened.Webhooks(), w.Workspace()
 	a, b := addEndpoint(w, workspaceID, w.User(), ""), addEndpoint(w, workspaceID, w.User(), "")
-	move := func(id uuid.UUID, position any) queueStatements {
-		return func(batch *pgx.Batch, _ time.Time) {
+	move := func(id uuid.UUID, position any) step {
+		return step{id, func(batch *pgx.Batch, _ time.Time) {
 			batch.Queue("update account.webhooks set position = $3::text::bigint where tenant_id = $1 and id = $2",
 				workspaceID, id, position)
-		}
+		}}
 	}
-	failed, err := store.sendSteps(t.Context(), []queueStatements{move(a, "7"), move(a, "none"), move(b, "8")})
+	failed, err := store.sendSteps(t.Context(), []step{move(a, "7"), move(a, "none"), move(b, "8")})
 	if err != nil || failed[0] != nil || failed[1] == nil || failed[2] != nil {
 		t.Errorf("%v, %v", failed, err)
 	}
 	w.Wants(2, `select count(*) from account.webhooks where tenant_id = $1 and position in (7, 8)`, workspaceID)
-	if err := store.step(t.Context(), "move it", move(a, "none")); err == nil || errors.Is(err, pgx.ErrNoRows) {
+	if err := store.change(t.Context(), "move", a, move(a, "none").queue); err == nil || errors.Is(err, pgx.ErrNoRows) {
 		t.Errorf("a step that fails: %v", err)
 	}
+	tx := begin(t, opened)
+	orFail(tx.Exec(t.Context(), "select from account.webhooks where tenant_id = $1 and id = $2 for update",
+		workspaceID, a))(t)
+	locked := step{a, func(batch *pgx.Batch, at time.Time) {
+		batch.Queue("select set_config('lock_timeout', '10ms', true)")
+		move(a, "10").queue(batch, at)
+	}}
+	failed, err = store.sendSteps(t.Context(), []step{move(b, "9"), locked})
+	if err != nil || failed[0] != nil || failed[1] == nil {
+		t.Errorf("while the row of one is locked: %v, %v", failed, err)
+	}
+	w.Wants(1, `select count(*) from account.webhooks where tenant_id = $1 and position = 9`, workspaceID)
 }
 
 // A statement on programmes writes an event for each of its rows that it changes, in the order of their times: in one

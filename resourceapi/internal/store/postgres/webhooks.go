@@ -17,7 +17,7 @@ import (
 // Webhooks is the part of the Store that stores webhook endpoints and their deliveries.
 type Webhooks struct {
 	*Store
-	steps pg.Batcher[queueStatements, error]
+	changes, looks pg.Batcher[step, error]
 }
 
 // Webhook reads an endpoint of the workspace. It returns webhook.ErrNotFound.
@@ -139,7 +139,7 @@ func (t *transaction) recordWebhook(action string, e webhook.Endpoint, by *uuid.
 
 // PublishWebhookKey makes authserver seal the secrets of new endpoints with the key.
 func (w *Webhooks) PublishWebhookKey(ctx context.Context, publicKey []byte) error {
-	return w.exec(ctx, recording, `insert into account.webhook_keys (public_key) values ($1)
+	return w.exec(ctx, "publish the key of webhook secrets", `insert into account.webhook_keys (public_key) values ($1)
 		on conflict (public_key) do update set published_at = clock_timestamp()`, publicKey)
 }
 
@@ -170,7 +170,7 @@ func (w *Webhooks) ResealWebhooks(
 				failed = err
 				continue
 			}
-			err = w.exec(ctx, recording, `update account.webhooks set secret = $3, secret_key = $4
+			err = w.exec(ctx, "reseal the secret of a webhook endpoint", `update account.webhooks set secret = $3, secret_key = $4
 				where tenant_id = $1 and id = $2 and secret = $5`,
 				one.TenantID, one.ID, sealed.Secret, sealed.Key, one.Secret)
 			if err != nil {

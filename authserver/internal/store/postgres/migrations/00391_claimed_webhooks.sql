@@ -10,36 +10,46 @@
 alter table account.webhooks add column claimed_until timestamptz not null default '-infinity';
 
 -- +goose StatementBegin
--- followed_workspaces returns workspaces after one, in order, that have an enabled endpoint. unread is whether there may be events without
--- a sequence that workspaces_behind does not have.
-create function account.followed_workspaces(after uuid, most integer) returns table (tenant uuid, unread boolean)
+-- workspaces_with_webhooks returns up to most workspaces after one, in order, that have an enabled endpoint.
+create function account.workspaces_with_webhooks(after uuid, most integer) returns setof uuid
+language plpgsql stable security definer
+set search_path = account, pg_temp
+as $$
+begin
+  return query select distinct w.tenant_id from webhooks w where w.enabled and w.tenant_id > after order by w.tenant_id limit most;
+end
+$$;
+
+-- workspaces_unread returns those of the workspaces that may have events without a sequence and are not among workspaces_behind. A
+-- workspace has no counter before its first event if an early release added its endpoint.
+create function account.workspaces_unread(workspaces uuid[]) returns setof uuid
 language plpgsql stable security definer
 set search_path = account, pg_temp
 as $$
 declare
-  workspaces uuid[];
+  counted uuid[];
   waiting uuid[];
 begin
-  workspaces := array(
-    select distinct w.tenant_id from webhooks w where w.enabled and w.tenant_id > after order by w.tenant_id limit most);
+  counted := array(select s.tenant_id from event_sequences s where s.tenant_id = any (workspaces));
   waiting := unread_workspaces(
     array(select s.tenant_id from event_sequences s where s.tenant_id = any (workspaces) and not s.behind));
-  return query select f.id, f.id = any (waiting) from unnest(workspaces) f (id);
+  return query select f.id from unnest(workspaces) f (id) where f.id = any (waiting) or f.id <> all (counted);
 end
 $$;
 
--- claim_webhooks claims endpoints of the workspaces with something to send, and any with a delivery that a user requested, for a time:
--- those first that were tried longest ago. Of those whose last attempt failed it claims as many as most_failing says.
-create function account.claim_webhooks(workspaces uuid[], lasting interval, most integer, most_failing integer)
-returns table (webhook uuid, tenant uuid, failing boolean)
+-- claim_webhooks claims endpoints of the workspaces with something to send, and any with a delivery that a user requested, until a time:
+-- those first that were tried longest ago. most is for endpoints whose last attempt did not fail, most_failing for the others. Of a
+-- workspace, about 8 and 4 of them have a claim at once: receivers that are slow leave room for other workspaces.
+create function account.claim_webhooks(workspaces uuid[], lasts interval, most integer, most_failing integer)
+returns table (webhook uuid, tenant uuid, failing boolean, until timestamptz)
 language plpgsql volatile security definer
 set search_path = account, pg_temp
 as $$
 declare
   owners uuid[];
   due uuid[];
-  until timestamptz := clock_timestamp() + lasting; -- a distributed database accepts times in changes only as parameters
 begin
+  until := clock_timestamp() + lasts; -- a distributed database accepts times in changes only as parameters
   with last as materialized (select s.tenant_id, s.last from event_sequences s where s.tenant_id = any (workspaces)),
     found as (
       select w.tenant_id, w.id, w.tried_at, w.failing_since is not null as fails
@@ -50,16 +60,26 @@ begin
       select w.tenant_id, w.id, w.tried_at, w.failing_since is not null from webhooks w
       where (w.tenant_id, w.id) in (select d.tenant_id, d.webhook_id from webhook_deliveries d where d.tried_at is null)
         and w.claimed_until <= now()
+    ),
+    claimed as (
+      select w.tenant_id, w.failing_since is not null as fails, count(*) as number from webhooks w
+      where w.tenant_id in (select f.tenant_id from found f) and w.claimed_until > now()
+      group by w.tenant_id, w.failing_since is not null
+    ),
+    placed as (
+      select f.*, row_number() over (partition by f.tenant_id, f.fails order by f.tried_at nulls first) + coalesce(c.number, 0) as own
+      from found f left join claimed c on c.tenant_id = f.tenant_id and c.fails = f.fails
     )
     select array_agg(o.tenant_id), array_agg(o.id) into owners, due from (
-      select f.*, row_number() over (partition by f.fails order by f.tried_at nulls first) as place from found f
+      select p.*, row_number() over (partition by p.fails order by p.tried_at nulls first) as place from placed p
+      where p.own <= case when p.fails then 4 else 8 end
     ) o
     where o.place <= case when o.fails then most_failing else most end;
   -- Another worker may have found the same.
   due := array(select w.id from webhooks w where w.tenant_id = any (owners) and w.id = any (due) and w.claimed_until <= now()
     for update skip locked);
-  return query update webhooks w set claimed_until = until
-    where w.tenant_id = any (owners) and w.id = any (due) returning w.id, w.tenant_id, w.failing_since is not null;
+  return query update webhooks w set claimed_until = claim_webhooks.until
+    where w.tenant_id = any (owners) and w.id = any (due) returning w.id, w.tenant_id, w.failing_since is not null, w.claimed_until;
 end
 $$;
 
@@ -127,8 +147,10 @@ end
 $$;
 -- +goose StatementEnd
 
-revoke all on function account.followed_workspaces, account.claim_webhooks, account.webhook_events from public;
-grant execute on function account.followed_workspaces, account.claim_webhooks, account.webhook_events to almoner_resourceapi;
+revoke all on function account.workspaces_with_webhooks, account.workspaces_unread, account.claim_webhooks, account.webhook_events
+  from public;
+grant execute on function account.workspaces_with_webhooks, account.workspaces_unread, account.claim_webhooks, account.webhook_events
+  to almoner_resourceapi;
 
 -- +goose Down
 select 1 / 0; -- forward only
