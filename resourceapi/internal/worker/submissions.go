@@ -23,7 +23,7 @@ const (
 	lookFurtherEvery = time.Minute
 	// gather is how long a process waits after submissions arrived, so that it processes several together: one batch
 	// costs about as much as two single ones.
-	gather = 20 * time.Millisecond
+	gather = 50 * time.Millisecond
 )
 
 // Submissions are the accepted submissions of all workspaces.
