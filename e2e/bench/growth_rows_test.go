@@ -31,6 +31,8 @@ func rowsOf() []row {
 		{what: "connections", page: "/settings/connectors?tenant=@workspace"},
 		{what: "tokens", page: "/settings/developers?tenant=@workspace", seeded: "500 are the person's own"},
 		{what: "members", page: "/settings/members?tenant=@workspace"},
+		{what: "members, search that finds few", page: "/settings/members?tenant=@workspace&q=" + name},
+		{what: "members, search that finds none", page: "/settings/members?tenant=@workspace&q=" + nobody},
 		{what: "members, API", account: "members?limit=50"},
 		{what: "invitations, API", account: "invitations?limit=50", seeded: "1,000 are open, the limit of a workspace"},
 		{what: "audit log", page: "/settings/audit?tenant=@workspace"},

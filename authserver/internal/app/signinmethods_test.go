@@ -186,6 +186,8 @@ func TestPasskeys_AreOptional(t *testing.T) {
 	const policy = "Content-Security-Policy"
 	page := off.browser().Get("/login")
 	omits(t, "the sign-in page where passkeys are off", page.Body, "passkey")
+	equal(t, "its policy", page.Header.Get(policy), "default-src 'none'; style-src 'self'; img-src 'self' data:; "+
+		"frame-ancestors 'none'; base-uri 'none'; form-action 'self'; script-src 'self'; connect-src 'self'")
 	off.lacks("the settings where it is off", b.Get("/settings/security"), "Passkeys")
 	allows := on.browser().Get("/login").Header.Get(policy)
 	contains(t, "the policy of the sign-in page", allows, "script-src 'self'", "connect-src 'self'")

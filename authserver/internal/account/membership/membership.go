@@ -75,7 +75,7 @@ type ListedMember struct {
 type MemberPage struct {
 	Before time.Time // members who joined before then or, if their UserID is lower, at that time; zero for all
 	UserID uuid.UUID
-	Words  string // part of the name, the address or the permissions; "" for any
+	Words  string // part of the name, the address or the permissions, or a whole address; "" for any
 	Limit  int
 }
 

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -89,10 +90,16 @@ func (s *Settings) latestMembers(r *request) (listed []membership.ListedMember, 
 	from := readMark(r.query().Get("before"))
 	list = listPage{Of: "members", All: listedByName, Many: true, Words: readWords(r.query(), "q")}
 	page := membership.MemberPage{Before: from.At, UserID: from.ID, Words: list.Words, Limit: pageSize + 1}
-	r.failed = r.search(func() (err error) { // a search may read every member
+	read := func() (err error) {
 		listed, err = s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID, page)
 		return err
-	})
+	}
+	if list.Words == "" {
+		r.failed = read()
+	} else if r.failed = r.search(read); errors.Is(r.failed, context.DeadlineExceeded) { // it may read every member
+		r.showError(ui.MessageOf("search too long", ""))
+		r.failed = errAnswered
+	}
 	if len(listed) > pageSize {
 		listed = listed[:pageSize]
 		last := listed[pageSize-1]

@@ -4,12 +4,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 func memberManager(site *browsertest.Server, more ...perm.Permission) browsertest.Person {
@@ -262,20 +264,25 @@ func TestMembers_LimitOfInvitationsKeepsInput(t *testing.T) {
 		Wants(http.StatusTooManyRequests, "The invitation was not sent again, and its link still works.")
 }
 
+// enlarge adds 1,000 members, of whom the latest is Person 1000.
+func enlarge(site *browsertest.Server) {
+	site.Fixture.Exec(`with added as (insert into account.users (id, email, name)
+			select gen_random_uuid(), 'person' || n || '-' || $1::uuid || '@example.org', 'Person ' || n || '.'
+			from generate_series(1, 1000) n returning id, name)
+		insert into account.memberships (tenant_id, user_id, permissions, created_at)
+		select $1, id, '{}', now() + interval '1 second' * substr(name, 8)::numeric from added`,
+		site.Fixture.WorkspaceID)
+}
+
 // A large workspace is never read whole: its latest members come first, and the search asks Postgres.
 func TestMembers_OfALargeWorkspaceAreListedLatestFirst(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(memberManager(site))
 	browser.Get(members).Lacks("More than")
-	site.Fixture.Exec(`with added as (insert into account.users (id, email, name)
-			select gen_random_uuid(), 'person' || n || '@example.org', 'Person ' || n || '.'
-			from generate_series(1, 1000) n returning id, name)
-		insert into account.memberships (tenant_id, user_id, permissions, created_at)
-		select $1, id, '{}', now() + interval '1 second' * substr(name, 8)::numeric from added`,
-		site.Fixture.WorkspaceID)
+	enlarge(site)
 	page := browser.Get(members)
-	page.Wants(http.StatusOK, "More than 1000", "Person 1000.", "Person 976.",
-		"of the latest 1000 members have neither")
+	page.Wants(http.StatusOK, "More than 1000", "Person 1000.", "Person 976.", "The latest members come first",
+		"1000 of the latest 1000 members have neither")
 	page.Lacks("Person 975.", "(you)")
 	page = browser.Get(page.Link(members + "?tenant=" + site.Fixture.WorkspaceID.String() + "&before="))
 	page.Wants(http.StatusOK, "Person 975.", "Person 951.")
@@ -284,4 +291,46 @@ func TestMembers_OfALargeWorkspaceAreListedLatestFirst(t *testing.T) {
 	page.Wants(http.StatusOK, "Person 17.")
 	page.Lacks("Person 18.", "Next")
 	browser.Get(members+"?q=nobody").Wants(http.StatusOK, "No member matches")
+	for protected, words := range map[int]string{
+		999:  "1 of the latest 1000 members has neither",
+		1000: "Each of the latest 1000 members has a passkey",
+	} {
+		site.Fixture.Exec(`delete from account.authenticators a using account.memberships m
+			where m.user_id = a.user_id and m.tenant_id = $1`, site.Fixture.WorkspaceID)
+		site.Fixture.Exec(`insert into account.authenticators (user_id, secret, last_step)
+			select user_id, '\x00', 0 from account.memberships where tenant_id = $1
+			order by created_at desc limit $2`, site.Fixture.WorkspaceID, protected)
+		browser.Get(members).Wants(http.StatusOK, words)
+	}
+}
+
+// A search that reads all members of a large workspace ends with what the user can do. Other pages do not wait for the
+// searches of a user.
+func TestMembers_SlowSearchSaysSo(t *testing.T) {
+	site := own(t)
+	browser := site.SignedIn(memberManager(site))
+	enlarge(site)
+	site.Fixture.Exec(`create policy slow on account.users using (case when current_query() like '%strpos(%'
+		then pg_sleep(0.1)::text = '' else true end)`)
+	site.Fixture.Exec(`alter table account.users enable row level security`)
+	searching := func() int {
+		return site.Count(`select count(*) from pg_stat_activity where datname = current_database()
+			and query like '%strpos(%' and query like '%memberships%' and pid <> pg_backend_pid()
+			and state = 'active'`)
+	}
+	var searches sync.WaitGroup
+	for range 2 { // as many as a user may run at once
+		searches.Go(func() {
+			browser.Get(members+"?q=nobody").Wants(http.StatusUnprocessableEntity, "This search takes too long",
+				"whole e-mail address")
+		})
+	}
+	await.True(t, "two searches run", func() bool { return searching() == 2 })
+	browser.Get(members).Wants(http.StatusOK, "Person 1000.")
+	if searching() != 2 {
+		t.Error("a search ended before the page was shown, so the test proves nothing")
+	}
+	searches.Wait()
+	browser.Get(members+"?q=person7-"+site.Fixture.WorkspaceID.String()+"@example.org").
+		Wants(http.StatusOK, "Person 7.")
 }

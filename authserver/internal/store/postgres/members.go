@@ -8,6 +8,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -114,7 +115,9 @@ func (a *Accounts) ListedMembers(
 	if !page.Before.IsZero() {
 		chosen += ` and (l.created_at, l.user_id) < (@before, @user)`
 	}
-	if page.Words != "" {
+	if workspace.PlausibleEmail(page.Words) {
+		chosen += ` and l.user_id in (select s.id from account.users s where s.email = any(@addresses))`
+	} else if page.Words != "" {
 		chosen += ` and exists (select from account.users s where s.id = l.user_id and strpos(
 			lower(s.name || ' ' || s.email || ' ' || array_to_string(l.permissions, ' ')), lower(@words)) > 0)`
 	}
@@ -123,7 +126,7 @@ func (a *Accounts) ListedMembers(
 		from (`+chosen+` order by l.created_at desc, l.user_id desc limit @limit) m
 		join account.users u on u.id = m.user_id order by m.created_at desc, m.user_id desc`,
 		pgx.NamedArgs{"tenant": workspaceID, "before": page.Before, "user": page.UserID,
-			"words": spelling.Search(page.Words), "limit": page.Limit})
+			"words": spelling.Search(page.Words), "addresses": spelling.Spellings(page.Words), "limit": page.Limit})
 }
 
 var scanMember = withPermissions(func(m *membership.Member) *perm.Set { return &m.Permissions })
