@@ -234,8 +234,8 @@ func TestG2_OneStepSucceedsOnRevokedGrant(t *testing.T) {
 	}
 }
 
-// A step that waits for its grant while its member or its client ends may still succeed, because it began before. If the
-// grant was revoked meanwhile, its tokens are invalid already. The next step is refused.
+// A step that waits for its grant while its member or its client ends may still succeed, because it began before. If
+// the grant was revoked meanwhile, its tokens are invalid already. The next step is refused.
 func TestDirectSteps_EndWhileWaiting(t *testing.T) {
 	const revoke = `update account.grants set state = 'revoked', revoked_at = clock_timestamp(),
 		revoke_reason = 'user'`

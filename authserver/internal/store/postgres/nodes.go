@@ -17,8 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
-// The nodes of workspaces that are remembered, and for how long. Any node runs the statements of any workspace. If the
-// remembered one fails, it is forgotten.
+// How many nodes of workspaces are remembered, unless they give no connection, and for how long. Any node runs all
+// statements.
 const (
 	maxPlaced  = 100_000
 	placedTime = time.Minute
@@ -30,8 +30,7 @@ type nodes struct {
 	placed *expirable.LRU[uuid.UUID, string]
 }
 
-// urlHosts matches the hosts of a URL, which url.Parse refuses if there are several and one is an IPv6 address, and what
-// is before and after them.
+// urlHosts matches the hosts of a URL, and what is before and after them. url.Parse refuses several IPv6 addresses.
 var urlHosts = regexp.MustCompile(`^(\w+://(?:[^/?]*@)?)([^/?]*)(.*)$`)
 
 // openNodes makes a pool for each host of the URL if it has several.
@@ -48,26 +47,13 @@ func openNodes(ctx context.Context, source credential.Source, options pg.Options
 		}
 		named := &url.URL{Host: host}
 		address := net.JoinHostPort(named.Hostname(), cmp.Or(named.Port(), "5432"))
-		if n.pools[address], err = pg.Open(ctx, one, options); err != nil {
-			n.close()
+		pool, err := pg.Open(ctx, one, options)
+		if err != nil {
 			return n, err
 		}
+		n.pools[address] = pool
 	}
 	return n, nil
-}
-
-func (n nodes) close() {
-	for _, pool := range n.pools {
-		if pool != nil {
-			pool.Close()
-		}
-	}
-}
-
-func (n nodes) forget(workspaceID uuid.UUID) {
-	if n.placed != nil {
-		n.placed.Remove(workspaceID)
-	}
 }
 
 // nodeSQL selects the node that has the grants of a workspace.
@@ -78,22 +64,21 @@ const nodeSQL = `select n.nodename, n.nodeport::text from pg_dist_placement p jo
 // nodeOf returns the pool of the node that has the grants of a workspace, or nil if Sources.Refreshes does not name it.
 // Another node would pass the statement on, and not keep its plan. The first node is asked: others may be out of date.
 func (d *db) nodeOf(ctx context.Context, workspaceID uuid.UUID) *pgxpool.Pool {
-	if len(d.nodes.pools) == 0 || !d.distributed.Load() {
+	if d.nodes.placed == nil || !d.distributed.Load() {
 		return nil
 	}
 	node, known := d.nodes.placed.Get(workspaceID)
 	if !known {
-		var name, port string
-		if d.pool.QueryRow(ctx, nodeSQL, workspaceID).Scan(&name, &port) == nil {
-			node = net.JoinHostPort(name, port)
-		}
+		var name, port string // "" if they cannot be read
+		_ = d.pool.QueryRow(ctx, nodeSQL, workspaceID).Scan(&name, &port)
+		node = net.JoinHostPort(name, port)
 		d.nodes.placed.Add(workspaceID, node)
 	}
 	return d.nodes.pools[node]
 }
 
-// acquire returns a connection for a step of a workspace: that of a refresh to the node of its grants. If this node does
-// not answer in half of the time, another may know where the grants are now.
+// acquire returns a connection for a step of a workspace. A refresh gets one to the node of its grant. If this node
+// does not answer in half of the time, another may know where the grant is now.
 func (s *stepBatcher) acquire(ctx context.Context, workspaceID uuid.UUID) (*pgxpool.Conn, error) {
 	if s.pool != s.db.refreshes {
 		return s.pool.Acquire(ctx)
@@ -104,7 +89,7 @@ func (s *stepBatcher) acquire(ctx context.Context, workspaceID uuid.UUID) (*pgxp
 		if connection, err := node.Acquire(half); err == nil {
 			return connection, nil
 		}
-		s.db.nodes.forget(workspaceID)
+		s.db.nodes.placed.Remove(workspaceID)
 	}
 	return s.pool.Acquire(ctx)
 }

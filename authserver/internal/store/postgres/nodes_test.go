@@ -58,8 +58,9 @@ func TestRefreshes_GoToNodeOfTheirWorkspace(t *testing.T) {
 	l.citus()
 	l.fixture.Exec(`insert into pg_dist_node values (1, '127.0.0.1', 3, 'secondary', true),
 		(1, 'localhost', 1, 'primary', false), (1, '127.0.0.1', $1::text::int, 'primary', true),
-		(2, 'localhost', 1, 'primary', true), (3, 'unnamed', 1, 'primary', true), (4, '127.0.0.2', 5432, 'primary', true),
-		(5, '::1', 2, 'primary', true), (6, '::1', 5432, 'primary', true), (7, 'localhost', 1, 'secondary', true)`, l.port())
+		(2, 'localhost', 1, 'primary', true), (3, 'unnamed', 1, 'primary', true),
+		(4, '127.0.0.2', 5432, 'primary', true), (5, '::1', 2, 'primary', true), (6, '::1', 5432, 'primary', true),
+		(7, 'localhost', 1, 'secondary', true)`, l.port())
 	l.fixture.Exec(`insert into pg_dist_placement select n, 10 + n from generate_series(1, 7) n`)
 	for shard, want := range map[string]string{
 		"11": "127.0.0.1:" + l.port(),

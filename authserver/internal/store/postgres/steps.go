@@ -80,12 +80,9 @@ const takenBySQL = `taken_by = case
     when cardinality(g.taken_by) < 3 then g.taken_by || step.nonce
     else '{*}' end`
 
-// A stepSQL is the statement of a kind of step: what it sets, its further condition on the grant, and whether its commit
-// does not wait for the disk. The condition is a format: %s is sameTrySQL or "".
-type stepSQL struct {
-	set, where string
-	hasty      bool
-}
+// A stepSQL is the statement of a kind of step: what it sets, its further condition on the grant, and what else it
+// reads so that its commit does not wait for the disk. The condition is a format: %s is sameTrySQL or "".
+type stepSQL struct{ set, where, hasty string }
 
 // activateSQL commits durably: the use of a code must survive a crash (G1). A pending grant holds the result
 // of one code's approval, and only that code activates it (G12).
@@ -103,7 +100,7 @@ var activateSQL = stepSQL{
 // which is this statement, so it costs no round trip and does not affect commits that must be durable. On a distributed
 // Postgres, where it would not reach the other nodes, a step has no such setting.
 var advanceSQL = stepSQL{
-	hasty: true,
+	hasty: `, (select set_config('synchronous_commit', 'off', true)) hasty`,
 	set: `generation = step.generation, refresh_hash = step.hash,
   last_used_at = step.taken_at, renewed_at = step.taken_at, ` + takenBySQL,
 	where: ` and g.state = 'active' and step.binding is null
@@ -113,29 +110,21 @@ var advanceSQL = stepSQL{
 }
 
 const (
-	hastySQL    = `hasty as materialized (select set_config('synchronous_commit', 'off', true))`
 	updateSQL   = "\nupdate account.grants g set "
 	thisStepSQL = "\nwhere g.tenant_id = step.tenant_id and g.id = step.id"
 )
 
 // many returns the statement for several steps. It skips locked rows and, for direct steps, workspaces with endings.
 func (s stepSQL) many(direct, sameTry string) string {
-	with, from := "", "\nfrom step"
-	if s.hasty {
-		with, from = ", "+hastySQL, "\nfrom hasty, step"
-	}
-	return fmt.Sprintf(lockedSQL, direct) + with + updateSQL + s.set + from + thisStepSQL +
+	return fmt.Sprintf(lockedSQL, direct) + updateSQL + s.set + "\nfrom step" + s.hasty + thisStepSQL +
 		fmt.Sprintf(s.where, sameTry) + "\nreturning step.place, step.taken_at, step.key_ids, " + grantColumns
 }
 
 // alone returns the statement for a single step, which waits for the lock. The function in its result has an argument
-// that Postgres cannot know before it runs the statement.
-func (s stepSQL) alone(direct, sameTry string) string {
-	with, from := "", ""
-	if s.hasty {
-		with, from = "with "+hastySQL, "\nfrom hasty"
-	}
-	return with + inAlone.Replace(updateSQL+s.set+from+thisStepSQL+fmt.Sprintf(s.where, sameTry)) + direct +
+// that Postgres cannot know before it runs the statement. hasty is s.hasty or "".
+func (s stepSQL) alone(hasty, direct, sameTry string) string {
+	from := strings.Replace(hasty, ",", "\nfrom", 1)
+	return inAlone.Replace(updateSQL+s.set+from+thisStepSQL+fmt.Sprintf(s.where, sameTry)) + direct +
 		"\nreturning 1, g.last_used_at, account.live_keys(g.id), " + grantColumns
 }
 
@@ -148,9 +137,10 @@ type stepBatcher struct {
 	limit time.Duration // of each wait for a batch or a connection, and of each statement
 	op    string
 	// many is the statement for any number of steps. It skips locked rows and, for direct steps, workspaces with
-	// endings. alone is for a single step, and waits for the lock. durable is alone for a distributed Postgres.
-	many, alone, durable string
-	direct               bool
+	// endings. alone is for a single step, and waits for the lock. That with true is for a distributed Postgres.
+	many   string
+	alone  map[bool]string
+	direct bool
 	// The answer to a step is the grant after it, with the time and the key ids, or no grant if the step was refused.
 	batches pg.Batcher[updateStep, grant.Snapshot]
 }
@@ -162,9 +152,8 @@ func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op string, sql stepSQL, dire
 	if direct {
 		many, alone, sameTry = directSQL, directAloneSQL, sameTrySQL
 	}
-	b.many, b.alone = sql.many(many, sameTry), sql.alone(alone, sameTry)
-	sql.hasty = false
-	b.durable = sql.alone(alone, sameTry)
+	b.many = sql.many(many, sameTry)
+	b.alone = map[bool]string{false: sql.alone(sql.hasty, alone, sameTry), true: sql.alone("", alone, sameTry)}
 	b.batches = batcher(g.db, b.updateBatch)
 	b.batches.Stay = true
 	return b
@@ -259,13 +248,12 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]gran
 	var taken []grant.Snapshot
 	for range 2 { // after a migration, Postgres refuses a prepared statement once
 		taken, err = run(ctx, connection.Conn(), s.many, len(all), stepArguments(all))
-		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != featureNotSupported {
+		if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != featureNotSupported {
 			return taken, err
 		}
 	}
-	var distributed bool
-	if connection.QueryRow(ctx, distributedSQL).Scan(&distributed) != nil || !distributed {
+	var found bool
+	if connection.QueryRow(ctx, "select to_regclass('pg_dist_partition') is not null").Scan(&found) != nil || !found {
 		return nil, err
 	}
 	// In a distributed Postgres, a statement can only lock rows of one workspace.
@@ -273,11 +261,8 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]gran
 	return make([]grant.Snapshot, len(all)), nil // each is then retried individually
 }
 
-const (
-	// featureNotSupported is the SQLSTATE code of a statement that a distributed Postgres does not accept.
-	featureNotSupported = "0A000"
-	distributedSQL      = `select to_regclass('pg_dist_partition') is not null`
-)
+// featureNotSupported is the SQLSTATE code of a statement that a distributed Postgres does not accept.
+const featureNotSupported = "0A000"
 
 // updateOne takes a step, waiting for the lock on its grant. If the step cannot be taken, it reads the reason.
 func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (grant.Snapshot, grant.UpdateResult, error) {
@@ -293,13 +278,8 @@ func (s *stepBatcher) updateOne(ctx context.Context, one updateStep) (grant.Snap
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	text := s.alone
-	if s.db.distributed.Load() {
-		text = s.durable
-	}
-	taken, err := run(ctx, connection.Conn(), text, 1, s.argumentsAlone(one))
+	taken, err := run(ctx, connection.Conn(), s.alone[s.db.distributed.Load()], 1, s.argumentsAlone(one))
 	if err != nil {
-		s.db.nodes.forget(one.WorkspaceID)
 		return grant.Snapshot{}, grant.Refused, uncommitted(s.op, err)
 	}
 	if taken[0].Grant != nil {

@@ -178,7 +178,8 @@ func TestAdvance_IsHeapOnlyUpdate(t *testing.T) {
 		if heapOnly < advances {
 			t.Errorf("%d of %d updates are heap-only, want %d", heapOnly, updates, advances)
 		}
-		indexed := l.texts(`select distinct a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid
+		indexed := l.texts(`select distinct a.attname::text
+			from pg_index i join pg_attribute a on a.attrelid = i.indrelid
 			and a.attnum = any (i.indkey::int2[])
 			where i.indrelid = 'account.grants'::regclass
 			and a.attname in ('generation', 'refresh_hash', 'last_used_at', 'renewed_at')`)

@@ -190,7 +190,9 @@ func (d *db) PoolStat() *pgxpool.Stat { return d.pool.Stat() }
 
 // Close waits for the connections in use and closes them.
 func (d *db) Close() {
-	d.nodes.close()
+	for _, pool := range d.nodes.pools {
+		pool.Close()
+	}
 	if d.refreshes != nil {
 		d.refreshes.Close()
 	}

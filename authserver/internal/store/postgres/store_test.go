@@ -207,8 +207,9 @@ func TestRefreshPool_TakesStepsOfRefreshesOnly(t *testing.T) {
 		wants(l, grant.Updated)(l.activate(t.Context(), l.grant.ID, 1))
 		wants(l, grant.Updated)(l.advance(t.Context(), l.grant.ID, 2, hash(2)))
 		wants(l, grant.Updated)(l.directly(l.step("direct", 3, hash(3))))
+		// Of another's grants.
 		l.fixture.Exec(`insert into account.endings (id, tenant_id, user_id, reason, actor)
-			values (gen_random_uuid(), $1, gen_random_uuid(), 'user', 'user')`, l.fixture.WorkspaceID) // of another's grants
+			values (gen_random_uuid(), $1, gen_random_uuid(), 'user', 'user')`, l.fixture.WorkspaceID)
 		wants(l, grant.Updated)(l.directly(l.step("alone", 4, hash(4))))
 		if snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key()); err != nil ||
 			snapshot.Grant.Generation != 4 {

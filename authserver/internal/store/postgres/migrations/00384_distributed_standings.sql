@@ -26,7 +26,7 @@ declare
   found_grant record;
 begin
   if exists (select from account.endings e where e.tenant_id = any (grant_tenants)) then
-    return query select * from limited_standings(pat_hashes, grant_ids, grant_tenants, tenants, modules, kids);
+    return query select * from account.limited_standings(pat_hashes, grant_ids, grant_tenants, tenants, modules, kids);
     return;
   end if;
   for i in 1 .. coalesce(cardinality(pat_hashes), 0) loop
@@ -85,12 +85,17 @@ $$;
 revoke all on function account.distributed_standings from public;
 
 do $$
-begin
-  execute replace(pg_get_functiondef('account.standings(bytea[], uuid[], uuid[], uuid[], text[], text[])'::regprocedure),
-    E'begin\n  if exists (select from endings',
+declare
+  former text := pg_get_functiondef('account.standings(bytea[], uuid[], uuid[], uuid[], text[], text[])'::regprocedure);
+  changed text := replace(former, E'begin\n  if exists (select from endings',
     E'begin\n  if to_regclass(''pg_dist_partition'') is not null then\n'
-    '    return query select * from distributed_standings(pat_hashes, grant_ids, grant_tenants, tenants, modules, kids);\n'
+    '    return query select * from account.distributed_standings(pat_hashes, grant_ids, grant_tenants, tenants, modules, kids);\n'
     '    return;\n  end if;\n  if exists (select from endings');
+begin
+  if changed = former then
+    raise exception 'account.standings is not as this migration expects it';
+  end if;
+  execute changed;
 end
 $$;
 -- +goose StatementEnd
