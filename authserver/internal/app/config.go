@@ -371,10 +371,11 @@ func migration(ctx context.Context, environ []string, out io.Writer) (credential
 	_, err := envconf.Load(&config, environ)
 	url := config.DatabaseURL
 	return url, migrate.Command{
-		Schema:     "account",
-		State:      func() (migrate.State, error) { return postgres.SchemaState(ctx, url) },
-		Up:         func() ([]string, error) { return postgres.Migrate(ctx, url) },
-		Distribute: func() error { return postgres.Distribute(ctx, url, out) },
+		Schema:      "account",
+		State:       func() (migrate.State, error) { return postgres.SchemaState(ctx, url) },
+		Up:          func() ([]string, error) { return postgres.Migrate(ctx, url) },
+		Distribute:  func() error { return postgres.Distribute(ctx, url, out) },
+		Distributed: func() (bool, error) { return migrate.IsDistributed(ctx, url.Reveal()) },
 	}, err
 }
 

@@ -256,7 +256,8 @@ func Migrate(ctx context.Context, environ []string, options migrate.Options, out
 			}
 			return applied, err
 		},
-		Distribute: func() error { return postgres.Distribute(ctx, url, out) },
+		Distribute:  func() error { return postgres.Distribute(ctx, url, out) },
+		Distributed: func() (bool, error) { return migrate.IsDistributed(ctx, url) },
 	}.Run(options, out)
 }
 

@@ -25,9 +25,11 @@ type Distribution struct {
 	With string
 	// Constraints are the foreign keys between tables of ByWorkspace. They are dropped while the tables move.
 	Constraints []Constraint
-	// Functions are the functions that run on the nodes: those that triggers and statements about one row call. They
-	// only read tables of Reference, and name them with their schema.
+	// Functions are the functions that exist on every node, for triggers and for statements about one row. They name
+	// the tables of Reference with their schema, so that readOwnCopies can replace the names.
 	Functions []string
+	// First are statements that run before any table moves. They can be repeated.
+	First []string
 	// AsCaller are functions that run with the rights of their caller in a distributed database, where a transaction
 	// cannot change its role. Grants are the statements that give the callers these rights.
 	AsCaller, Grants []string
@@ -59,6 +61,7 @@ func Distribute(ctx context.Context, url string, definition []byte, out io.Write
 		work.prepare()
 		work.readColumnGrants()
 		work.addWorkspaceToKeys()
+		work.Do(d.First...)
 		work.setFunctions()
 		work.runAsCaller()
 		work.copyReferences()
@@ -79,6 +82,16 @@ const hasCitus = "select exists (select from pg_extension where extname = 'citus
 func HasCitus(ctx context.Context, url string) (has bool, err error) {
 	err = AsOwner(ctx, url, "look for Citus", func(owner *Owner) { owner.Read(&has, hasCitus) })
 	return has, err
+}
+
+// IsDistributed reports whether Citus has distributed tables of the database.
+func IsDistributed(ctx context.Context, url string) (is bool, err error) {
+	err = AsOwner(ctx, url, "look for distributed tables", func(owner *Owner) {
+		if owner.Read(&is, "select to_regclass('pg_dist_partition') is not null") && is {
+			owner.Read(&is, "select exists (select from pg_dist_partition)")
+		}
+	})
+	return is, err
 }
 
 // distributing is a run of Distribute.

@@ -203,6 +203,8 @@ type Command struct {
 	State      func() (State, error)
 	Up         func() (applied []string, err error)
 	Distribute func() error
+	// Distributed reports whether tables are distributed (IsDistributed).
+	Distributed func() (bool, error)
 }
 
 // Check returns the State as an error if the schema differs from what the program needs.
@@ -246,10 +248,19 @@ func (c Command) Run(options Options, out io.Writer) error {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintln(out, "the "+c.Schema+" schema is up to date"); err != nil || !options.Distribute {
+	_, err = fmt.Fprintln(out, "the "+c.Schema+" schema is up to date")
+	if err == nil && options.Distribute {
+		return c.Distribute()
+	}
+	if err != nil || options.Check {
 		return err
 	}
-	return c.Distribute()
+	distributed, err := c.Distributed()
+	if err == nil && distributed {
+		_, err = fmt.Fprintln(out, "The tables are distributed by Citus. Now run migrate --distribute --yes: "+
+			"until then, requests may fail.")
+	}
+	return err
 }
 
 // Config returns the connection settings for migrations: they wait for a lock up to LockTimeout.

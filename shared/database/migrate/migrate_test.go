@@ -279,6 +279,35 @@ func TestCommand_DistributesOnlyWithYes(t *testing.T) {
 	}
 }
 
+// On a distributed database, migrate says what is left to do.
+func TestCommand_MigrateOfDistributedTablesSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	url, owner := freshDatabase(t)
+	command := Command{
+		Schema:      "account",
+		State:       func() (State, error) { return State{}, nil },
+		Up:          func() ([]string, error) { return nil, nil },
+		Distribute:  func() error { return nil },
+		Distributed: func() (bool, error) { return IsDistributed(t.Context(), url) },
+	}
+	says := func(options Options) bool {
+		t.Helper()
+		var said strings.Builder
+		must(t, command.Run(options, &said))
+		return strings.Contains(said.String(), "Now run migrate --distribute --yes")
+	}
+	for _, sql := range []string{"", "create table pg_dist_partition (logicalrelid regclass)"} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil || says(Options{}) {
+			t.Errorf("said so without distributed tables, or %v", err)
+		}
+	}
+	_, err := owner.Exec(t.Context(), "insert into pg_dist_partition values ('pg_class')")
+	must(t, err)
+	if !says(Options{}) || says(Options{Distribute: true, Yes: true}) || says(Options{Check: true}) {
+		t.Error("only migrate without flags must say so")
+	}
+}
+
 // The functions that run on the nodes read the copy of a table by its current name, also if they have that of an
 // earlier copy, and other names that begin with that of the table stay.
 func TestApply_FunctionsReadCopiesOfTheirNode(t *testing.T) {
