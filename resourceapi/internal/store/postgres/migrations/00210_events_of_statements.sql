@@ -41,6 +41,22 @@ begin
 end
 $$;
 
+-- note_each_programme lets programmes write their events row by row again. migrate --distribute calls it before it distributes them: Citus
+-- runs triggers at each shard, where the events are written one by one in any case.
+create function resource.note_each_programme() returns void language plpgsql as $$
+begin
+  if not exists (select from pg_trigger where tgrelid = 'resource.programmes'::regclass and tgname = 'note_created') then
+    return;
+  end if;
+  drop trigger note_created on resource.programmes;
+  drop trigger note_deleted on resource.programmes;
+  drop trigger note_updated on resource.programmes;
+  create trigger note_event after insert or update or delete on resource.programmes
+    for each row execute function resource.note_event('programme', '{"name": "name", "summary": "summary", "status": "status",
+      "starts_on": "startsOn", "ends_on": "endsOn", "external_id": "externalId"}');
+end
+$$;
+
 do $$
 begin
   if to_regclass('pg_catalog.pg_dist_partition') is not null then
@@ -57,7 +73,7 @@ begin
 end
 $$;
 -- +goose StatementEnd
-revoke all on function resource.note_events from public;
+revoke all on function resource.note_events, resource.note_each_programme from public;
 
 -- +goose Down
 select 1 / 0; -- forward only
