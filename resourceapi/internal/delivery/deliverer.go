@@ -131,7 +131,7 @@ type Store interface {
 	Disable(ctx context.Context, t Target, reason webhook.Reason, e Event, a *Attempt, mail bool) error
 }
 
-// A Claim is an endpoint that one worker may send to until a time. It is Failing if its last attempt failed.
+// A Claim is an endpoint that one worker may send to until a time. Failing: its last attempt failed or was slow.
 type Claim struct {
 	ID, WorkspaceID uuid.UUID
 	Failing         bool

@@ -25,8 +25,9 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
-// Timeout is the maximum duration of an attempt, from name resolution to the header of the response.
-const Timeout = 10 * time.Second
+// Timeout is the maximum duration of an attempt, from name resolution to the header of the response. The connection is
+// closed if the body does not follow within bodyWait.
+const Timeout, bodyWait = 10 * time.Second, 100 * time.Millisecond
 
 // A message is the content of a delivery.
 type message struct {
@@ -97,12 +98,8 @@ func sign(secrets []credential.Secret, m message, at time.Time) (string, error) 
 	return strings.Join(signatures, " "), nil
 }
 
-// maxBody is the length of a response that is read, in bytes. A connection with a longer one is closed, and one whose
-// response is not there within bodyWait.
-const (
-	maxBody  = 4096
-	bodyWait = 100 * time.Millisecond
-)
+// maxBody is the length of a response that is read, in bytes. A connection with a longer one is closed.
+const maxBody = 4096
 
 // post posts the message with a signature by each secret. It does not look at the body of the response.
 func (d *Deliverer) post(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
@@ -134,9 +131,8 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	}
 	defer func() { _ = response.Body.Close() }()
 	if 0 < response.ContentLength && response.ContentLength <= maxBody { // the connection can be used again
-		late := time.AfterFunc(bodyWait, end)
+		time.AfterFunc(bodyWait, end)
 		_, _ = io.Copy(io.Discard, response.Body)
-		late.Stop()
 	}
 	a.Status, a.RetryAfter = response.StatusCode, retryAfter(response.Header.Get("Retry-After"), d.Now())
 	if a.Status < 200 || a.Status >= 300 {

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -44,13 +43,12 @@ func (w *Worker) numberEvents(ctx context.Context) {
 const (
 	// webhookInterval is how often a process looks for endpoints with something to send.
 	webhookInterval = 200 * time.Millisecond
-	// workspacesPerStep is how many workspaces it looks at in one step. A round has up to stepsPerRound steps, and the
-	// next round goes on with the next workspaces: it does not grow with their number.
+	// It looks at workspacesPerStep workspaces in a step, and after stepInterval at those that follow.
 	workspacesPerStep = 200
-	stepsPerRound     = 10
+	stepInterval      = webhookInterval / 10
 	// atOnceCalls is the maximum number of endpoints that one process sends to at once. A call holds no connection to
-	// Postgres. Of them, atOnceFailing may be endpoints whose last attempt failed, so that endpoints that do not answer
-	// leave room for the others.
+	// Postgres. Of them, atOnceFailing may be endpoints whose last attempt failed or was slow: they leave room for the
+	// others.
 	atOnceCalls   = 512
 	atOnceFailing = 64
 	// claimFor is how long no other worker sends to an endpoint whose process has died, or whose events could not be
@@ -61,10 +59,10 @@ const (
 // Webhooks sends events to webhook endpoints; package app implements it with a delivery.Deliverer.
 type Webhooks interface {
 	// WorkspacesWithWebhooks returns up to limit workspaces after one, in order, that have enabled endpoints, and those
-	// of them that may have events without a sequence. If only these could not be read, it returns all with an error.
+	// of them that may have events without a sequence. It returns all even if the unread ones cannot be found.
 	WorkspacesWithWebhooks(ctx context.Context, after uuid.UUID, limit int) (all, unread []uuid.UUID, err error)
 	// ClaimWebhooks claims up to limit endpoints of the workspaces with something to send, and up to limitFailing whose
-	// last attempt failed. Nobody else claims them for at least as long as lasts.
+	// last attempt failed or was slow. Nobody else claims them for at least as long as lasts.
 	ClaimWebhooks(
 		ctx context.Context, workspaces []uuid.UUID, lasts time.Duration, limit, limitFailing int,
 	) ([]delivery.Claim, error)
@@ -89,34 +87,25 @@ func (w *Worker) sendWebhooks(ctx context.Context) {
 	defer stop()
 	s := &sender{Worker: w, work: work}
 	failing := func(err error) { w.Log.ErrorContext(ctx, "webhooks not sent; retrying", "cause", err) }
-	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
-		var failures []error
-		for n, full := 0, true; full && n < stepsPerRound && ctx.Err() == nil; n++ {
-			var err error
-			full, err = s.step(ctx)
-			failures = append(failures, err)
-		}
-		return webhookInterval, errors.Join(failures...)
-	})
+	server.Repeat(ctx, failing, s.step)
 	defer time.AfterFunc(stopWithin, stop).Stop()
 	s.group.Wait()
 }
 
 // step numbers the events of some workspaces with endpoints, and begins to send to the endpoints with something to
-// send. It reports whether there may be other workspaces after them. An error leaves out no other workspaces.
-func (s *sender) step(ctx context.Context) (full bool, err error) {
+// send. It returns the time until the next step, which goes on with other workspaces even after an error.
+func (s *sender) step(ctx context.Context) (rest time.Duration, err error) {
 	workspaces, unread, err := s.Webhooks.WorkspacesWithWebhooks(ctx, s.after, workspacesPerStep)
-	failures := []error{err}
-	s.after, full = uuid.Nil, len(workspaces) == workspacesPerStep
-	if full {
-		s.after = workspaces[workspacesPerStep-1]
+	s.after, rest = uuid.Nil, webhookInterval
+	if len(workspaces) == workspacesPerStep {
+		s.after, rest = workspaces[workspacesPerStep-1], stepInterval
 	}
 	for _, workspaceID := range unread { // numberEvents numbers what one step leaves
-		_, err := s.Store.NumberEvents(ctx, workspaceID)
-		failures = append(failures, err)
+		_, failed := s.Store.NumberEvents(ctx, workspaceID)
+		err = errors.Join(err, failed)
 	}
 	quick := atOnceCalls - atOnceFailing - int(s.quick.Load())
-	claimed, err := s.Webhooks.ClaimWebhooks(ctx, workspaces, claimFor, quick, atOnceFailing-int(s.failing.Load()))
+	claimed, failed := s.Webhooks.ClaimWebhooks(ctx, workspaces, claimFor, quick, atOnceFailing-int(s.failing.Load()))
 	for _, one := range claimed {
 		running := &s.quick
 		if one.Failing {
@@ -128,27 +117,23 @@ func (s *sender) step(ctx context.Context) (full bool, err error) {
 			s.send(one)
 		})
 	}
-	return full, errors.Join(append(failures, err)...)
+	return rest, errors.Join(err, failed)
 }
 
 // send sends to one endpoint for a turn. After an error, such as one of an event that cannot be read, it keeps the claim
 // so that the endpoint rests until it ends.
 func (s *sender) send(one delivery.Claim) {
-	err := s.deliver(one)
+	defer func() { // a panic would end the process, and the next one that claims the endpoint
+		if cause := recover(); cause != nil {
+			s.Log.ErrorContext(s.work, "deliveries to a webhook endpoint ended by a panic", "cause", cause,
+				"stack", string(debug.Stack()))
+		}
+	}()
+	err := s.Webhooks.Deliver(s.work, one.WorkspaceID, one.ID)
 	if err == nil || s.work.Err() != nil {
 		err = errors.Join(err, s.Webhooks.ReleaseWebhook(s.work, one))
 	}
 	if err != nil && s.work.Err() == nil {
 		s.Log.WarnContext(s.work, "deliveries to a webhook endpoint interrupted; retrying", "cause", err)
 	}
-}
-
-// deliver converts a panic to an error: it would end the process, and the next one that claims the endpoint.
-func (s *sender) deliver(one delivery.Claim) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
-		}
-	}()
-	return s.Webhooks.Deliver(s.work, one.WorkspaceID, one.ID)
 }

@@ -77,9 +77,9 @@ func TestStep_GoesOnAfterError(t *testing.T) {
 		webhooks.workspaces = append(webhooks.workspaces, uuid.New())
 	}
 	s := senderOf(t, webhooks)
-	for _, want := range []bool{true, false, true} {
-		if full, err := s.step(t.Context()); full != want || err == nil {
-			t.Errorf("others follow: %t, %v", full, err)
+	for _, want := range []time.Duration{stepInterval, webhookInterval, stepInterval} {
+		if rest, err := s.step(t.Context()); rest != want || err == nil {
+			t.Errorf("the next step after %s, want %s: %v", rest, want, err)
 		}
 	}
 	for i, want := range []int{workspacesPerStep, 1, workspacesPerStep} {

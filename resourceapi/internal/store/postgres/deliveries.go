@@ -22,14 +22,11 @@ import (
 	"github.com/almonerhq/almoner/shared/database/pg"
 )
 
-// queueStatements adds the statements of one endpoint to a batch. at is the time of the database, because a distributed
-// database accepts times in changes only as parameters.
-type queueStatements func(batch *pgx.Batch, at time.Time)
-
-// A step is what is done for one endpoint in a transaction, which the steps of other endpoints may share.
+// A step is what a transaction does for one endpoint: queue adds statements to a batch. at is the time of the database,
+// because a distributed database accepts times in changes only as parameters.
 type step struct {
-	endpoint uuid.UUID // that it changes, or uuid.Nil if it only reads
-	queue    queueStatements
+	changed uuid.UUID // the endpoint, or uuid.Nil if the step only reads; it gets no time
+	queue   func(batch *pgx.Batch, at time.Time)
 }
 
 // maxSteps is how many endpoints share a transaction. Postgres commits all of them at once.
@@ -45,18 +42,14 @@ func (s *Store) Webhooks() *Webhooks {
 	return w
 }
 
-// change runs statements that change an endpoint in a transaction, which those of other endpoints may share.
-func (w *Webhooks) change(ctx context.Context, what string, endpoint uuid.UUID, queue queueStatements) error {
-	return share(ctx, &w.changes, what, step{endpoint, queue})
-}
-
-// look is change for statements that only read. They do not wait for changes.
-func (w *Webhooks) look(ctx context.Context, what string, queue queueStatements) error {
-	return share(ctx, &w.looks, what, step{queue: queue})
-}
-
-func share(ctx context.Context, steps *pg.Batcher[step, error], what string, one step) error {
-	failed, err := steps.Do(context.WithoutCancel(ctx), one)
+// step runs statements of one endpoint in a transaction, which those of other endpoints may share. Those that only read
+// do not wait for changes.
+func (w *Webhooks) step(ctx context.Context, what string, changed uuid.UUID, queue func(*pgx.Batch, time.Time)) error {
+	steps := &w.changes
+	if changed == uuid.Nil {
+		steps = &w.looks
+	}
+	failed, err := steps.Do(context.WithoutCancel(ctx), step{changed, queue})
 	if err = cmp.Or(err, failed); err != nil {
 		return outcome(fmt.Errorf("%s: %w", what, err))
 	}
@@ -82,14 +75,14 @@ func (w *Webhooks) sendSteps(ctx context.Context, all []step) ([]error, error) {
 // sendStep sends the statements of all in the order of the endpoints: two transactions lock their rows in one order.
 func (w *Webhooks) sendStep(ctx context.Context, all []step) error {
 	var at time.Time
-	if all[0].endpoint != uuid.Nil {
+	if all[0].changed != uuid.Nil {
 		if err := w.pool.Pool.QueryRow(ctx, "select clock_timestamp()").Scan(&at); err != nil {
 			return err
 		}
 	}
 	batch := &pgx.Batch{}
 	for _, one := range slices.SortedStableFunc(slices.Values(all), func(a, b step) int {
-		return bytes.Compare(a.endpoint[:], b.endpoint[:])
+		return bytes.Compare(a.changed[:], b.changed[:])
 	}) {
 		one.queue(batch, at)
 	}
@@ -100,16 +93,14 @@ func (w *Webhooks) sendStep(ctx context.Context, all []step) error {
 func (w *Webhooks) WorkspacesWithWebhooks(
 	ctx context.Context, after uuid.UUID, limit int,
 ) (all, unread []uuid.UUID, err error) {
-	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID],
-		"select account.workspaces_with_webhooks($1, $2)", after, limit)
+	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_with_webhooks($1,$2)", after, limit)
 	if err == nil {
 		unread, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_unread($1)", all)
 	}
 	return all, unread, outcome(err)
 }
 
-// ClaimWebhooks implements worker.Webhooks. A claim lasts longer by the time limit of a statement, because the last
-// change of a worker may take that long.
+// ClaimWebhooks implements worker.Webhooks. It adds the time limit of a statement, because the last one may take that long.
 func (w *Webhooks) ClaimWebhooks(
 	ctx context.Context, workspaces []uuid.UUID, lasts time.Duration, limit, limitFailing int,
 ) ([]delivery.Claim, error) {
@@ -121,7 +112,7 @@ func (w *Webhooks) ClaimWebhooks(
 
 // ReleaseWebhook implements worker.Webhooks.
 func (w *Webhooks) ReleaseWebhook(ctx context.Context, c delivery.Claim) error {
-	return w.change(ctx, "release a webhook endpoint", c.ID, func(batch *pgx.Batch, _ time.Time) {
+	return w.step(ctx, "release a webhook endpoint", c.ID, func(batch *pgx.Batch, _ time.Time) {
 		batch.Queue(`update account.webhooks set claimed_until = '-infinity'
 			where tenant_id = $1 and id = $2 and claimed_until = $3`, c.WorkspaceID, c.ID, c.Until)
 	})
@@ -165,7 +156,7 @@ func (t *target) result(err error) (delivery.Target, error) {
 // Target implements delivery.Store.
 func (w *Webhooks) Target(ctx context.Context, workspaceID, id uuid.UUID) (delivery.Target, error) {
 	var t target
-	return t.result(w.look(ctx, "read a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
+	return t.result(w.step(ctx, "read a webhook endpoint", uuid.Nil, func(batch *pgx.Batch, _ time.Time) {
 		t.queue(batch, workspaceID, id)
 	}))
 }
@@ -190,7 +181,7 @@ const eventsAtOnce = 50
 func (w *Webhooks) Next(
 	ctx context.Context, t delivery.Target, types []string,
 ) (some []delivery.Event, end int64, more bool, err error) {
-	err = w.look(ctx, "read the next events of a webhook endpoint", func(batch *pgx.Batch, _ time.Time) {
+	err = w.step(ctx, "read the next events of an endpoint", uuid.Nil, func(batch *pgx.Batch, _ time.Time) {
 		batch.Queue(`select sequence, coalesce(type, ''), data, created_at
 			from account.webhook_events($1, $2, $3, $4, $5, $6)`, t.WorkspaceID, t.Position,
 			t.CreatedAt.Add(-delivery.Lateness), types, eventsAtOnce, w.Store.steps.Examine).
@@ -230,7 +221,7 @@ const recordDelivery = "record a webhook delivery"
 
 // Finish implements delivery.Store. It locks the endpoint first, as all who change or delete one do.
 func (w *Webhooks) Finish(ctx context.Context, t delivery.Target, id uuid.UUID, a delivery.Attempt) error {
-	return w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
+	return w.step(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
 		batch.Queue("update account.webhooks set tried_at = $3 where tenant_id = $1 and id = $2",
 			t.WorkspaceID, t.ID, at)
 		batch.Queue(`update account.webhook_deliveries
@@ -244,16 +235,16 @@ func (w *Webhooks) Accept(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt,
 ) (delivery.Target, error) {
 	var next target
-	return next.result(w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
-		const set = "position = $5, failures = 0, failing_since = null, next_try_at = $4"
-		queueChange(batch, t, e, a, set, at, e.Sequence)
+	return next.result(w.step(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
+		const set = "position = $5, failures = 0, failing_since = null, next_try_at = $4, slow = $6"
+		queueChange(batch, t, e, a, set, at, e.Sequence, a.Took > time.Second)
 		next.queue(batch, t.WorkspaceID, t.ID)
 	}))
 }
 
 // Skip implements delivery.Store.
 func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) error {
-	return w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, _ time.Time) {
+	return w.step(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, _ time.Time) {
 		batch.Queue(`update account.webhooks set position = $4 where tenant_id = $1 and id = $2 and position = $3`,
 			t.WorkspaceID, t.ID, t.Position, sequence)
 	})
@@ -263,7 +254,7 @@ func (w *Webhooks) Skip(ctx context.Context, t delivery.Target, sequence int64) 
 func (w *Webhooks) Retry(
 	ctx context.Context, t delivery.Target, e delivery.Event, a delivery.Attempt, wait time.Duration,
 ) error {
-	return w.change(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
+	return w.step(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
 		since, next := at, at.Add(wait)
 		if t.FailingSince != nil {
 			since = *t.FailingSince

@@ -7,7 +7,10 @@
 -- the next ones, and each event is numbered before its endpoints are claimed.
 
 -- +goose Up
-alter table account.webhooks add column claimed_until timestamptz not null default '-infinity';
+-- slow is whether the receiver took more than a second to accept the last event.
+alter table account.webhooks
+  add column claimed_until timestamptz not null default '-infinity',
+  add column slow boolean not null default false;
 
 -- +goose StatementBegin
 -- workspaces_with_webhooks returns up to most workspaces after one, in order, that have an enabled endpoint.
@@ -38,8 +41,8 @@ end
 $$;
 
 -- claim_webhooks claims endpoints of the workspaces with something to send, and any with a delivery that a user requested, until a time:
--- those first that were tried longest ago. most is for endpoints whose last attempt did not fail, most_failing for the others. Of a
--- workspace, about 8 and 4 of them have a claim at once: receivers that are slow leave room for other workspaces.
+-- those first that were tried longest ago. most_failing is for endpoints whose last attempt failed or was slow, of which a
+-- workspace may have 4 claimed at once, and most for all others: receivers that do not answer cost the others nothing.
 create function account.claim_webhooks(workspaces uuid[], lasts interval, most integer, most_failing integer)
 returns table (webhook uuid, tenant uuid, failing boolean, until timestamptz)
 language plpgsql volatile security definer
@@ -52,34 +55,35 @@ begin
   until := clock_timestamp() + lasts; -- a distributed database accepts times in changes only as parameters
   with last as materialized (select s.tenant_id, s.last from event_sequences s where s.tenant_id = any (workspaces)),
     found as (
-      select w.tenant_id, w.id, w.tried_at, w.failing_since is not null as fails
+      select w.tenant_id, w.id, w.tried_at, w.slow or w.failing_since is not null as fails
       from webhooks w join last l on l.tenant_id = w.tenant_id
       where w.tenant_id = any (workspaces) and w.enabled and w.next_try_at <= now() and l.last > w.position
         and w.claimed_until <= now()
       union
-      select w.tenant_id, w.id, w.tried_at, w.failing_since is not null from webhooks w
+      select w.tenant_id, w.id, w.tried_at, w.slow or w.failing_since is not null from webhooks w
       where (w.tenant_id, w.id) in (select d.tenant_id, d.webhook_id from webhook_deliveries d where d.tried_at is null)
         and w.claimed_until <= now()
     ),
     claimed as (
-      select w.tenant_id, w.failing_since is not null as fails, count(*) as number from webhooks w
-      where w.tenant_id in (select f.tenant_id from found f) and w.claimed_until > now()
-      group by w.tenant_id, w.failing_since is not null
+      select w.tenant_id, count(*) as number from webhooks w
+      where w.tenant_id in (select f.tenant_id from found f where f.fails) and w.claimed_until > now()
+        and (w.slow or w.failing_since is not null)
+      group by w.tenant_id
     ),
     placed as (
       select f.*, row_number() over (partition by f.tenant_id, f.fails order by f.tried_at nulls first) + coalesce(c.number, 0) as own
-      from found f left join claimed c on c.tenant_id = f.tenant_id and c.fails = f.fails
+      from found f left join claimed c on c.tenant_id = f.tenant_id
     )
     select array_agg(o.tenant_id), array_agg(o.id) into owners, due from (
       select p.*, row_number() over (partition by p.fails order by p.tried_at nulls first) as place from placed p
-      where p.own <= case when p.fails then 4 else 8 end
+      where p.own <= 4 or not p.fails
     ) o
     where o.place <= case when o.fails then most_failing else most end;
   -- Another worker may have found the same.
   due := array(select w.id from webhooks w where w.tenant_id = any (owners) and w.id = any (due) and w.claimed_until <= now()
     for update skip locked);
   return query update webhooks w set claimed_until = claim_webhooks.until
-    where w.tenant_id = any (owners) and w.id = any (due) returning w.id, w.tenant_id, w.failing_since is not null, w.claimed_until;
+    where w.tenant_id = any (owners) and w.id = any (due) returning w.id, w.tenant_id, w.slow or w.failing_since is not null, w.claimed_until;
 end
 $$;
 
