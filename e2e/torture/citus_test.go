@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,6 +60,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	run("select pg_stat_statements_reset()")
 	t.Cleanup(func() { logCauses(t, running.LogDir()) })
 	w := newCitusWork(t, harness.NewProduct(t, running, &seenSecrets))
+	w.useWorkspaceAt(admin, cluster.Nodes[1]) // not the first node of the URL for refreshes
 	w.start(4)
 	time.Sleep(undisturbed)
 	w.stop()
@@ -67,7 +69,7 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 	harness.RefreshAtWorkers(t, cluster, running.DatabaseURL, running.Authservers...)
 	w.restart()
 	time.Sleep(undisturbed)
-	wantsRefreshesAt(t, cluster.Nodes[1:])
+	wantsRefreshesAt(t, cluster.Nodes[1])
 	w.moving.Store(true)
 	for _, sql := range moveAwayAndBack {
 		run(sql)
@@ -95,14 +97,12 @@ func TestCitus_RebalanceAndLostWorkerLoseNothing(t *testing.T) {
 }
 
 // wantsRefreshesAt checks that authserver is connected to a worker as the role for refreshes.
-func wantsRefreshesAt(t *testing.T, workers []*localstore.Postgres) {
+func wantsRefreshesAt(t *testing.T, worker *localstore.Postgres) {
 	t.Helper()
 	const connected = `select exists (select from pg_stat_activity
 		where usename = 'refreshes' and application_name = 'almoner-authserver')::text`
-	if !slices.ContainsFunc(workers, func(node *localstore.Postgres) bool {
-		return command(t, node, connected) == "true"
-	}) {
-		t.Error("refreshes do not connect to the workers")
+	if command(t, worker, connected) != "true" {
+		t.Error("refreshes do not connect to the worker that has the grants")
 	}
 }
 
@@ -155,6 +155,23 @@ func newCitusWork(t *testing.T, p *harness.Product) *citusWork {
 	w := &citusWork{t: t, p: p, ws: p.NewWorkspace(t)}
 	w.restart()
 	return w
+}
+
+// useWorkspaceAt makes workspaces until the grants of one are at a worker.
+func (w *citusWork) useWorkspaceAt(admin *pgx.Conn, worker *localstore.Postgres) {
+	w.t.Helper()
+	for range 100 {
+		var port string
+		must(w.t, admin.QueryRow(w.t.Context(), `select n.nodeport::text
+			from pg_dist_placement p join pg_dist_node n using (groupid)
+			where p.shardid = get_shard_id_for_distribution_column('account.grants', $1::text::uuid)`,
+			w.ws.Workspace.ID).Scan(&port))
+		if address, err := url.Parse(worker.URL); err == nil && address.Port() == port {
+			return
+		}
+		w.ws = w.p.NewWorkspace(w.t)
+	}
+	w.t.Fatal("the worker has no grants")
 }
 
 // restart lets the requests of work begin again after stop.
@@ -301,6 +318,9 @@ func checkTasks(
 		notices.Reset()
 		plan, err := explain(t.Context(), admin, query, workspace)
 		if err != nil {
+			if strings.Contains(query, "update account.grants") {
+				t.Errorf("not explained: %v\n%s", err, query)
+			}
 			t.Logf("not explained: %v\n%s", err, query)
 			continue
 		}
