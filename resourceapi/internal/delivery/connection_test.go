@@ -67,7 +67,8 @@ func TestPost_DoesNotWaitForBody(t *testing.T) {
 	d := New(Deps{Network: publicnet.New(publicnet.Options{Trusted: trusted}), Now: time.Now})
 	d.client.Timeout = 0
 	secrets := []credential.Secret{"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
-	if a, err := d.post(t.Context(), server.URL, secrets, message{"evt_1", []byte("{}")}); err != nil || a.Status != 200 {
+	a, err := d.post(t.Context(), server.URL, secrets, message{"evt_1", []byte("{}")})
+	if err != nil || a.Status != 200 {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

@@ -120,8 +120,8 @@ func (s *sender) step(ctx context.Context) (rest time.Duration, err error) {
 	return rest, errors.Join(err, failed)
 }
 
-// send sends to one endpoint for a turn. After an error, such as one of an event that cannot be read, it keeps the claim
-// so that the endpoint rests until it ends.
+// send sends to one endpoint for a turn. After an error, such as that of an event that cannot be read, it keeps the
+// claim: the endpoint rests until it ends.
 func (s *sender) send(one delivery.Claim) {
 	defer func() { // a panic would end the process, and the next one that claims the endpoint
 		if cause := recover(); cause != nil {

@@ -49,8 +49,8 @@ func senderOf(t *testing.T, webhooks Webhooks) *sender {
 	return &sender{Worker: &Worker{Webhooks: webhooks, Log: slog.New(slog.DiscardHandler)}, work: t.Context()}
 }
 
-// An endpoint whose events cannot be sent keeps its claim, so that it does not come first in each claim. A panic is such
-// an error and does not end the process.
+// An endpoint whose events cannot be sent keeps its claim, so that it does not come first in each claim. A panic is an
+// error and does not end the process.
 func TestSend_EndpointRestsAfterError(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -91,16 +91,16 @@ func (w *Webhooks) sendStep(ctx context.Context, all []step) error {
 
 // WorkspacesWithWebhooks implements worker.Webhooks.
 func (w *Webhooks) WorkspacesWithWebhooks(
-	ctx context.Context, after uuid.UUID, limit int,
+	ctx context.Context, after uuid.UUID, most int,
 ) (all, unread []uuid.UUID, err error) {
-	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_with_webhooks($1,$2)", after, limit)
+	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_with_webhooks($1,$2)", after, most)
 	if err == nil {
 		unread, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_unread($1)", all)
 	}
 	return all, unread, outcome(err)
 }
 
-// ClaimWebhooks implements worker.Webhooks. It adds the time limit of a statement, because the last one may take that long.
+// ClaimWebhooks implements worker.Webhooks. It adds the time limit of a statement: the last one may take that long.
 func (w *Webhooks) ClaimWebhooks(
 	ctx context.Context, workspaces []uuid.UUID, lasts time.Duration, limit, limitFailing int,
 ) ([]delivery.Claim, error) {

@@ -35,8 +35,8 @@ func idsOf(claimed []delivery.Claim) (ids []uuid.UUID) {
 	return ids
 }
 
-// An endpoint is claimed by one worker until it is released, or until the claim ends because its worker died, whose late
-// release does not end the claim of another. The previous release leaves it out meanwhile.
+// An endpoint is claimed by one worker until it is released, or until the claim ends because its worker died. A release
+// after that does not end the claim of another. The previous release leaves it out meanwhile.
 func TestClaims_OneWorkerSendsToAnEndpoint(t *testing.T) {
 	t.Parallel()
 	w, opened := newStore(t)
@@ -126,8 +126,8 @@ func TestClaims_OnlyWhatHasSomethingToSend(t *testing.T) {
 	}
 }
 
-// Of the endpoints of a workspace whose last attempt failed or was slow, 4 have a claim at once: those of few workspaces
-// do not take the places of all.
+// Of the endpoints of a workspace whose last attempt failed or was slow, 4 have a claim at once: few workspaces do not
+// take the places of all.
 func TestClaims_WorkspaceHasFewAtOnce(t *testing.T) {
 	t.Parallel()
 	w, opened := newStore(t)

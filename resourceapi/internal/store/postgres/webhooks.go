@@ -170,8 +170,8 @@ func (w *Webhooks) ResealWebhooks(
 				failed = err
 				continue
 			}
-			err = w.exec(ctx, "reseal the secret of a webhook endpoint", `update account.webhooks set secret = $3, secret_key = $4
-				where tenant_id = $1 and id = $2 and secret = $5`,
+			err = w.exec(ctx, "reseal the secret of a webhook endpoint", `update account.webhooks
+				set secret = $3, secret_key = $4 where tenant_id = $1 and id = $2 and secret = $5`,
 				one.TenantID, one.ID, sealed.Secret, sealed.Key, one.Secret)
 			if err != nil {
 				return err
