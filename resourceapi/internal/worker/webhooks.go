@@ -47,8 +47,7 @@ const (
 	workspacesPerStep = 200
 	stepInterval      = webhookInterval / 10
 	// atOnceCalls is the maximum number of endpoints that one process sends to at once. A call holds no connection to
-	// Postgres. Of them, atOnceFailing may be endpoints whose last attempt failed or was slow: they leave room for the
-	// others.
+	// Postgres. Of them, atOnceFailing may be endpoints whose last attempt failed or was slow: others have room.
 	atOnceCalls   = 512
 	atOnceFailing = 64
 	// claimFor is how long no other worker sends to an endpoint whose process has died, or whose events could not be

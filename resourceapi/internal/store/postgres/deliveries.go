@@ -93,9 +93,10 @@ func (w *Webhooks) sendStep(ctx context.Context, all []step) error {
 func (w *Webhooks) WorkspacesWithWebhooks(
 	ctx context.Context, after uuid.UUID, most int,
 ) (all, unread []uuid.UUID, err error) {
-	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_with_webhooks($1,$2)", after, most)
+	const text = "select id from account.workspaces_with_webhooks($1, $2) id"
+	all, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], text, after, most)
 	if err == nil {
-		unread, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select account.workspaces_unread($1)", all)
+		unread, err = allRows(ctx, w.pool, pgx.RowTo[uuid.UUID], "select id from account.workspaces_unread($1) id", all)
 	}
 	return all, unread, outcome(err)
 }

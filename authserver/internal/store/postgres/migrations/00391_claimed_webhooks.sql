@@ -34,8 +34,8 @@ declare
   waiting uuid[];
 begin
   counted := array(select s.tenant_id from event_sequences s where s.tenant_id = any (workspaces));
-  waiting := unread_workspaces(
-    array(select s.tenant_id from event_sequences s where s.tenant_id = any (workspaces) and not s.behind));
+  waiting := array(select s.tenant_id from event_sequences s where s.tenant_id = any (workspaces) and not s.behind);
+  waiting := unread_workspaces(waiting); -- by itself: a distributed database would call it on the node of the statement above
   return query select f.id from unnest(workspaces) f (id) where f.id = any (waiting) or f.id <> all (counted);
 end
 $$;
@@ -52,6 +52,7 @@ declare
   owners uuid[];
   due uuid[];
 begin
+  perform set_config('citus.multi_shard_modify_mode', 'sequential', true); -- other servers ignore it
   until := clock_timestamp() + lasts; -- a distributed database accepts times in changes only as parameters
   with last as materialized (select s.tenant_id, s.last from event_sequences s where s.tenant_id = any (workspaces)),
     found as (
