@@ -164,7 +164,8 @@ func (b *testEnv) refusal(what string, err error) {
 // events requires n events of the operator about a subject.
 func (b *testEnv) events(action, subject string, n int) {
 	b.t.Helper()
-	b.WantsEvents(n, "admin", action, subject)
+	b.WantsRows("events "+action, n, `account.audit_events where actor = 'admin' and action = $1 and subject = $2`,
+		action, subject)
 }
 
 // text returns a text among the values of an outcome.

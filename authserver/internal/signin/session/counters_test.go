@@ -30,7 +30,7 @@ func busyQueue(t *testing.T) (q *turnQueue, release func()) {
 
 // attemptsOf returns the counts of a caller's address and account.
 func attemptsOf(q *turnQueue, c Caller) [2]int {
-	counters := q.countersOf(keysOf(c))
+	counters := q.countersOf(c)
 	return [2]int{counters[0].attempts(time.Now()), counters[measures-1].attempts(time.Now())}
 }
 
@@ -123,7 +123,7 @@ func TestTurnQueue_FloodOfNewKeysDropsNoOtherCounters(t *testing.T) {
 		if q.newTurn(own).counters == nil {
 			t.Error("a flood has emptied the lane of an account")
 		}
-		if wide := q.countersOf(keysOf(attacked))[3]; wide.attempts(time.Now()) < perKnownBrowser {
+		if wide := q.countersOf(attacked)[3]; wide.attempts(time.Now()) < perKnownBrowser {
 			t.Errorf("%d attempts of a wide network", wide.attempts(time.Now()))
 		}
 	})

@@ -73,8 +73,7 @@ const lanes, refusals = measures, measures + 1
 
 type turn struct {
 	counters []*attemptCounter // by measure; nil for a known browser
-	lane     *attemptCounter   // of a known browser
-	refusals *attemptCounter   // of another one
+	refused  func()            // counts its refusal
 	ready    chan bool         // receives one value: whether the turn was granted
 }
 
@@ -132,17 +131,19 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 
 // newTurn counts an attempt, and returns its turn.
 func (t *turnQueue) newTurn(c Caller) *turn {
-	mine, keys := &turn{ready: make(chan bool, 1)}, keysOf(c)
-	account := keys[measures-1]
+	mine, account := &turn{ready: make(chan bool, 1)}, spelling.Key(c.Email)
 	if c.Known {
-		if mine.lane = t.counterOf(lanes, account); mine.lane.attempts(time.Now()) < perKnownBrowser {
-			mine.lane.add(1)
+		if lane := t.counterOf(lanes, account); lane.attempts(time.Now()) < perKnownBrowser {
+			lane.add(1)
+			mine.refused = func() { lane.add(-1) } // it has used no check
 			return mine
 		}
 	}
-	mine.counters, mine.refusals = t.countersOf(keys), t.counterOf(refusals, keys[0]+account)
-	if mine.refusals.attempts(time.Now()) > 0 {
-		mine.refusals.add(-1)
+	mine.counters = t.countersOf(c)
+	before := t.counterOf(refusals, c.Address.String()+" "+account)
+	mine.refused = func() { before.add(1) }
+	if before.attempts(time.Now()) > 0 {
+		before.add(-1)
 	} else {
 		mine.count(1)
 	}
@@ -189,21 +190,17 @@ func (t *turnQueue) leave(ended *turn) {
 func (t *turnQueue) wrong(c Caller) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	(&turn{counters: t.countersOf(keysOf(c))}).count(1)
+	(&turn{counters: t.countersOf(c)}).count(1)
 }
 
-// refuse ends a turn, unless it no longer waits. It reports whether it did. A known browser has used no check.
+// refuse ends a turn, unless it no longer waits. It reports whether it did.
 func (t *turnQueue) refuse(one *turn) bool {
 	at := slices.Index(t.waiting, one)
-	switch {
-	case at < 0:
+	if at < 0 {
 		return false
-	case one.counters == nil:
-		one.lane.add(-1)
-	default:
-		one.refusals.add(1)
 	}
 	t.waiting = slices.Delete(t.waiting, at, at+1)
+	one.refused()
 	return true
 }
 
@@ -282,30 +279,23 @@ func (one *turn) count(attempts int) {
 // measures is the number of counters of a caller.
 const measures = 5
 
-// keysOf returns a caller's address, networks and account. An address of IPv6 is a /64, as one person has it, and its
-// networks are a customer's /48, a /40 and a provider's /32.
-func keysOf(c Caller) (keys [measures]string) {
+// countersOf returns the counters of a caller's address, networks and account. An address of IPv6 is a /64, as one person
+// has it, and its networks are a customer's /48, a /40 and a provider's /32.
+func (t *turnQueue) countersOf(c Caller) (all []*attemptCounter) {
 	address := c.Address.Unmap().WithZone("")
 	lengths := [measures - 1]int{32, 24, 16, 8}
 	if address.Is6() {
 		lengths = [...]int{64, 48, 40, 32}
 	}
-	for i, length := range lengths {
+	for measure, length := range lengths {
 		network, _ := address.Prefix(length) // without an address, the zero Prefix
-		keys[i] = digest(network.String())
+		all = append(all, t.counterOf(measure, network.String()))
 	}
-	keys[measures-1] = digest(spelling.Key(c.Email))
-	return keys
-}
-
-func (t *turnQueue) countersOf(keys [measures]string) (all []*attemptCounter) {
-	for measure, key := range keys {
-		all = append(all, t.counterOf(measure, key))
-	}
-	return all
+	return append(all, t.counterOf(measures-1, spelling.Key(c.Email)))
 }
 
 func (t *turnQueue) counterOf(measure int, key string) *attemptCounter {
+	key = digest(key)
 	c, known := t.counters[measure].Get(key)
 	if !known {
 		c = &attemptCounter{}

@@ -193,7 +193,8 @@ func (s *Server) Serve(changes ...Change) {
 	}
 	log := slog.New(slog.NewTextHandler(s.watched, nil))
 	built, err := app.New(s.t.Context(), s.Config, log, func(o *app.Options) {
-		o.Now, o.FailuresClock, o.Uses, o.Cost = s.Now, s.failuresNow, s.Uses, session.LowestCost()
+		o.FailuresClock = func() time.Time { return *cmp.Or(s.FailuresAt.Load(), new(time.Now())) }
+		o.Now, o.Uses, o.Cost = s.Now, s.Uses, session.LowestCost()
 	})
 	s.Must(err)
 	s.t.Cleanup(built.Close)
@@ -260,8 +261,3 @@ func (u *Uses) Record(of standing.Standing) { u.of(of.CredentialWorkspace).Add(1
 
 // Seen returns how many uses of a workspace's credentials were recorded.
 func (u *Uses) Seen(workspaceID uuid.UUID) int { return int(u.of(workspaceID).Load()) }
-
-// failuresNow is the clock of the failures' limiter.
-func (s *Server) failuresNow() time.Time {
-	return *cmp.Or(s.FailuresAt.Load(), new(time.Now()))
-}

@@ -50,12 +50,7 @@ const (
 // Consent stores the grant of a user's consent and returns it with its code.
 func (s *Server) Consent(c client.Client, user uuid.UUID) (grant.Grant, credential.Secret) {
 	s.t.Helper()
-	return s.ConsentTo(c, user, termsOf(c))
-}
-
-// ConsentTo is Consent with a code of other terms.
-func (s *Server) ConsentTo(c client.Client, user uuid.UUID, terms grant.CodeTerms) (grant.Grant, credential.Secret) {
-	s.t.Helper()
+	terms := termsOf(c)
 	g := grant.Grant{
 		ID:          uuid.New(),
 		Kind:        c.Kind,

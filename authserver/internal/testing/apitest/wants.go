@@ -104,13 +104,6 @@ func (s *Server) WantsRows(what string, want int, from string, args ...any) {
 	}
 }
 
-// WantsEvents requires a number of audit events of an actor about a subject.
-func (s *Server) WantsEvents(want int, actor, action, subject string) {
-	s.t.Helper()
-	s.WantsRows("events "+action, want, `account.audit_events where actor = $1 and action = $2 and subject = $3`, actor,
-		action, subject)
-}
-
 // WantsGrant requires the state of a grant in Postgres, and the reason if it is revoked.
 func (s *Server) WantsGrant(what string, g grant.Grant, state grant.State, reason grant.Reason) {
 	s.t.Helper()
@@ -136,18 +129,14 @@ func (s *Server) Explain(a Answer) string {
 		fmt.Fprintf(&out, "sent: %s %s %v %.1000s\n", sent.Method, sent.URL.RequestURI(), sent.Header, sent.body)
 	}
 	fmt.Fprintf(&out, "got: %d %v %.1000s\n", a.Status, a.Header, strings.TrimSpace(a.Body))
-	out.WriteString(s.LogOf(a))
+	id := cmp.Or(a.Header.Get(requestID), "no request id")
+	logged := slices.Collect(strings.Lines(s.Log.String()))
+	logged = slices.DeleteFunc(logged, func(line string) bool { return !strings.Contains(line, id) })
+	out.WriteString(strings.Join(logged, ""))
 	folder, _ := os.Getwd()
 	_, folder, _ = strings.Cut(folder, "/authserver/")
 	fmt.Fprintf(&out, "repeat: go test ./authserver/%s -run '^%s$'", folder, strings.ReplaceAll(s.t.Name(), "/", "$/^"))
 	return redact(out.String())
-}
-
-// LogOf returns what the service logged about the request of an answer.
-func (s *Server) LogOf(a Answer) string {
-	id := cmp.Or(a.Header.Get(requestID), "no request id")
-	lines := slices.Collect(strings.Lines(s.Log.String()))
-	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, id) }), "")
 }
 
 // A watchedLog is the log of a service, which must not contain secrets.
