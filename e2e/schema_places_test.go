@@ -215,8 +215,8 @@ where c.relnamespace in ('account'::regnamespace, 'resource'::regnamespace)
 	}
 }
 
-// A migration without a transaction is repeated as a whole when a step of it fails. If it built several indexes, one that
-// does not get its lock would have the others built again, and a busy installation might never finish it.
+// A migration without a transaction is repeated as a whole when a step of it fails. If it built several indexes, one
+// that does not get its lock would have the others built again, and a busy installation might never finish it.
 func TestSchema_ConcurrentIndexesAreAloneInTheirFiles(t *testing.T) {
 	t.Parallel()
 	built := 0

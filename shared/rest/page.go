@@ -216,8 +216,8 @@ func (p *Page[T]) Write(w http.ResponseWriter, next string) {
 	*p = Page[T]{}
 }
 
-// A Collection describes a list of records of type T, which are shown as R. Unless Read is set, it is short enough to be
-// read as a whole, and a page is cut out of it.
+// A Collection describes a list of records of type T, which are shown as R. Unless Read is set, it is short enough to
+// be read as a whole, and a page is cut out of it.
 type Collection[T, R any] struct {
 	// Name identifies the list in its cursors. Each list has its own.
 	Name string

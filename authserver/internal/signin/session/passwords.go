@@ -156,7 +156,7 @@ func (p *Passwords) Verify(
 const longestRest = 100 * time.Millisecond
 
 // rest waits as long as a hash took, so that a flood of wrong passwords leaves half of the time of its turns to other
-// work. What the stores take is not rested for: it costs no processor time, and differs between known and unknown users.
+// work. The time of the stores does not count: it differs between known and unknown users.
 func rest(ctx context.Context, hashed time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, min(hashed, longestRest))
 	defer cancel()

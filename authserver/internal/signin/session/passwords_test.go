@@ -114,8 +114,8 @@ func (u slowUser) UserByEmail(
 	return u.oneUser.UserByEmail(ctx, email)
 }
 
-// After a wrong password the turn rests for as long as the hash took, for known and unknown users alike, so that a flood
-// leaves half of the time of its turns to other work. It does not rest for the time of the stores.
+// After a wrong password the turn rests for as long as the hash took, for known and unknown users alike, so that a
+// flood leaves half of the time of its turns to other work. It does not rest for the time of the stores.
 func TestVerify_RestsAfterWrongPasswords(t *testing.T) {
 	user := slowUser{oneUser{workspace.User{Email: "ada@example.org"}, hashOfPassword(t, "right")}}
 	passwords, rests := newPasswords(t, user, LowestCost()), []time.Duration{}

@@ -67,8 +67,8 @@ type turnQueue struct {
 	counters [measures + 2]*simplelru.LRU[string, *attemptCounter] // each its own: a flood of new addresses fills one
 }
 
-// Indexes of counters that are no measure: of the checks of known browsers by account, which other browsers do not
-// touch, and of refused attempts by address and account, whose counts nobody has taken over.
+// Counters that are no measure: of checks of known browsers by account, which others do not touch, and of refused
+// attempts by address and account.
 const lanes, refusals = measures, measures + 1
 
 type turn struct {
@@ -233,8 +233,7 @@ func (t *turnQueue) fewestAttempts(measure int, now time.Time) (newest *turn, co
 	return newest, count
 }
 
-// leastPreferred returns the turn that most others precede even by its best measure, by which the fewest have at most as
-// many attempts. Among equals it is the oldest.
+// leastPreferred returns the turn that most others precede even by its best measure. Among equals it is the oldest.
 func (t *turnQueue) leastPreferred() *turn {
 	now, fewest, own := time.Now(), make([]int, len(t.waiting)), make([]int, len(t.waiting))
 	for measure := range measures {
@@ -279,8 +278,8 @@ func (one *turn) count(attempts int) {
 // measures is the number of counters of a caller.
 const measures = 5
 
-// countersOf returns the counters of a caller's address, networks and account. An address of IPv6 is a /64, as one person
-// has it, and its networks are a customer's /48, a /40 and a provider's /32.
+// countersOf returns the counters of a caller's address, networks and account. An address of IPv6 is a /64, as one
+// person has it, and its networks are a customer's /48, a /40 and a provider's /32.
 func (t *turnQueue) countersOf(c Caller) (all []*attemptCounter) {
 	address := c.Address.Unmap().WithZone("")
 	lengths := [measures - 1]int{32, 24, 16, 8}

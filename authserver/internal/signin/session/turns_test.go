@@ -175,7 +175,9 @@ func TestTurnQueue_FloodsFirstSecondsDoNotLockOut(t *testing.T) {
 					for range c.attacked {
 						q.wrong(Caller{Email: hers})
 					}
-					sendWrongPasswords(t, q, func(i int) Caller { return Caller{Email: c.account(i), Address: c.from(i)} })
+					sendWrongPasswords(t, q, func(i int) Caller {
+						return Caller{Email: c.account(i), Address: c.from(i)}
+					})
 					time.Sleep(time.Duration(start) * 101 * time.Millisecond)
 					began := time.Now()
 					home := netip.MustParseAddr("198.51.100.200")

@@ -123,13 +123,12 @@ type sentRequest struct {
 // without secrets.
 func (s *Server) Explain(a Answer) string {
 	var out strings.Builder
-	id := a.Header.Get(requestID)
+	id := cmp.Or(a.Header.Get(requestID), "no request id")
 	if found, ok := s.sent.Load(id); ok {
 		sent := found.(sentRequest)
 		fmt.Fprintf(&out, "sent: %s %s %v %.1000s\n", sent.Method, sent.URL.RequestURI(), sent.Header, sent.body)
 	}
 	fmt.Fprintf(&out, "got: %d %v %.1000s\n", a.Status, a.Header, strings.TrimSpace(a.Body))
-	id := cmp.Or(a.Header.Get(requestID), "no request id")
 	logged := slices.Collect(strings.Lines(s.Log.String()))
 	logged = slices.DeleteFunc(logged, func(line string) bool { return !strings.Contains(line, id) })
 	out.WriteString(strings.Join(logged, ""))

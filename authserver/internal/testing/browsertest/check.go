@@ -24,36 +24,31 @@ func (p *Page) Wants(status int, words ...string) *Page {
 	if p.Status != status {
 		problems = append(problems, fmt.Sprintf("status %d, want %d", p.Status, status))
 	}
-	p.report(append(problems, absent(p.Text(), "the text does not say", words)...))
-	return p
+	return p.report(append(problems, holding(false, p.Text(), "the text does not say", words)...))
 }
 
 // Says checks that the text of the page contains words.
 func (p *Page) Says(words ...string) *Page {
 	p.browser.t.Helper()
-	p.report(absent(p.Text(), "the text does not say", words))
-	return p
+	return p.report(holding(false, p.Text(), "the text does not say", words))
 }
 
 // Lacks checks that the text of the page contains none of the words.
 func (p *Page) Lacks(words ...string) *Page {
 	p.browser.t.Helper()
-	p.report(present(p.Text(), "the text says", words))
-	return p
+	return p.report(holding(true, p.Text(), "the text says", words))
 }
 
 // Contains checks that the HTML of the page contains each part.
 func (p *Page) Contains(parts ...string) *Page {
 	p.browser.t.Helper()
-	p.report(absent(p.Body, "the HTML does not contain", parts))
-	return p
+	return p.report(holding(false, p.Body, "the HTML does not contain", parts))
 }
 
 // Omits checks that the HTML of the page contains none of the parts.
 func (p *Page) Omits(parts ...string) *Page {
 	p.browser.t.Helper()
-	p.report(present(p.Body, "the HTML contains", parts))
-	return p
+	return p.report(holding(true, p.Body, "the HTML contains", parts))
 }
 
 // Times checks how often the HTML of the page contains a part.
@@ -76,8 +71,7 @@ func (p *Page) Keeps(action string, pairs ...string) *Page {
 			problems = append(problems, fmt.Sprintf("the form has %s=%q, want %q", pairs[i], got, pairs[i+1]))
 		}
 	}
-	p.report(problems)
-	return p
+	return p.report(problems)
 }
 
 // Selects checks that the page has an element for each CSS selector.
@@ -89,8 +83,7 @@ func (p *Page) Selects(selectors ...string) *Page {
 			problems = append(problems, "no element "+selector)
 		}
 	}
-	p.report(problems)
-	return p
+	return p.report(problems)
 }
 
 // LeadsTo checks the URL that the page redirects to: "" for a page that does not redirect.
@@ -111,18 +104,10 @@ func (p *Page) HasHeader(name string) *Page {
 	return p
 }
 
-func absent(text, what string, parts []string) (problems []string) {
+// holding returns what is wrong with the parts that a text holds or, without held, with those that it does not hold.
+func holding(held bool, text, what string, parts []string) (problems []string) {
 	for _, part := range parts {
-		if part == "" || !strings.Contains(text, part) {
-			problems = append(problems, fmt.Sprintf("%s %q", what, part))
-		}
-	}
-	return problems
-}
-
-func present(text, what string, parts []string) (problems []string) {
-	for _, part := range parts {
-		if strings.Contains(text, part) {
+		if strings.Contains(text, part) == held || part == "" {
 			problems = append(problems, fmt.Sprintf("%s %q", what, part))
 		}
 	}
@@ -131,10 +116,10 @@ func present(text, what string, parts []string) (problems []string) {
 
 // report fails the test with what was sent, what came, what was wrong, what the server logged about the request, and
 // the command that repeats the test.
-func (p *Page) report(problems []string) {
+func (p *Page) report(problems []string) *Page {
 	p.browser.t.Helper()
 	if len(problems) == 0 {
-		return
+		return p
 	}
 	var out strings.Builder
 	if p.name != "" {
@@ -160,6 +145,7 @@ func (p *Page) report(problems []string) {
 	}
 	fmt.Fprintf(&out, "\n  repeat: %s", again(p.browser.t.Name()))
 	p.browser.t.Error(secrets.ReplaceAllString(out.String(), "$1…"))
+	return p
 }
 
 // secretField matches the names of fields whose values no test shows, and secrets the secrets in other texts.
