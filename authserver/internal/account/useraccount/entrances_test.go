@@ -78,6 +78,7 @@ func entrances() map[string]entrance {
 		// resourceapi
 		"postgres.lockPerson":       {demands: nothing, why: supports},
 		"postgres.otherSupporters":  {demands: nothing, why: supports},
+		"postgres.ListedMembers":    {demands: nothing, why: reads},
 		"postgres.ensureSupporters": {demands: nothing, why: supports},
 		// access requests name their user by id, and show the address to administrators
 		"postgres.SendAccessRequest": {demands: refused, test: "TestProven_UnprovenUserCannotAskForAccess"},

@@ -152,8 +152,7 @@ func (p *Passwords) Verify(
 	return user, result, err
 }
 
-// longestRest is a few times a hash of StandardCost.
-const longestRest = 100 * time.Millisecond
+const longestRest = 100 * time.Millisecond // a few hashes of StandardCost
 
 // rest waits as long as a hash took, so that a flood of wrong passwords leaves half of the time of its turns to other
 // work. The time of the stores does not count: it differs between known and unknown users.

@@ -23,8 +23,7 @@ const (
 	BusyFor = time.Second
 
 	// perKnownBrowser is how many checks an account has in the lane for its known browsers, and one more each
-	// forgetEvery. Further checks lose that priority, so that an attacker's own account does not open the lane to a
-	// flood.
+	// forgetEvery. An attacker's own account does not open the lane to a flood.
 	perKnownBrowser = 20
 	forgetEvery     = time.Minute // one attempt of a counter
 	longestMemory   = time.Hour   // until the highest counter is 0 again
@@ -38,15 +37,13 @@ type Caller struct {
 }
 
 // A turnQueue decides which password is checked next if there are more than can be checked. One hash costs as much as a
-// hundred other requests, so a flood of wrong passwords always fills this queue. Four rules protect the sign-ins of
-// other users:
+// hundred other requests, so a flood of wrong passwords always fills this queue. Four rules protect other sign-ins:
 //
 //   - Browsers that have signed in to the account before go first, and the others together use at most half of the
 //     cores, so that a flood leaves time for other work.
 //   - Of the others, the one with the fewest attempts by one measure goes first: by its address, its network, one of
 //     two wider networks, or its account. The measure is the one by which the fewest callers have so few, so that one
-//     in which a flood cannot hide is enough. Every sixth turn is for whoever came last, because some have many by
-//     each measure.
+//     in which a flood cannot hide is enough. Every sixth turn is for whoever came last, for some have many by each.
 //   - The attempts are those of the last time that were not a right password: those that wait, those that were wrong
 //     and those that were refused. A flood shows with its second attempt from an address, long before most of its
 //     passwords could be checked.
@@ -95,21 +92,15 @@ func (t *turnQueue) enter(ctx context.Context, c Caller) (leave func(), err erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
-	select {
-	case granted := <-mine.ready:
-		if granted {
-			return leave, nil
-		}
-		return nil, ErrBusy
-	case <-ctx.Done():
+	defer context.AfterFunc(ctx, func() {
 		t.mu.Lock()
-		refused := t.refuse(mine)
-		t.mu.Unlock()
-		if refused || !<-mine.ready {
-			return nil, ErrBusy
-		}
-		return leave, nil // the turn was granted at the same moment
+		defer t.mu.Unlock()
+		t.refuse(mine)
+	})()
+	if <-mine.ready {
+		return leave, nil
 	}
+	return nil, ErrBusy
 }
 
 // queue adds the caller, and reports whether it has a turn at once.
@@ -122,9 +113,7 @@ func (t *turnQueue) queue(c Caller) (mine *turn, now bool) {
 		return mine, true
 	}
 	if t.waiting = append(t.waiting, mine); len(t.waiting) > maxWaiting {
-		least := t.leastPreferred()
-		t.refuse(least)
-		least.ready <- false
+		t.refuse(t.leastPreferred())
 	}
 	return mine, false
 }
@@ -193,15 +182,13 @@ func (t *turnQueue) wrong(c Caller) {
 	(&turn{counters: t.countersOf(c)}).count(1)
 }
 
-// refuse ends a turn, unless it no longer waits. It reports whether it did.
-func (t *turnQueue) refuse(one *turn) bool {
-	at := slices.Index(t.waiting, one)
-	if at < 0 {
-		return false
+// refuse ends a turn, unless it no longer waits.
+func (t *turnQueue) refuse(one *turn) {
+	if at := slices.Index(t.waiting, one); at >= 0 {
+		t.waiting = slices.Delete(t.waiting, at, at+1)
+		one.refused()
+		one.ready <- false
 	}
-	t.waiting = slices.Delete(t.waiting, at, at+1)
-	one.refused()
-	return true
 }
 
 // next returns the turn that goes first.
