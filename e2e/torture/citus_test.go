@@ -278,9 +278,10 @@ var (
 	constantInterval = regexp.MustCompile(`interval (\$\d+)`)
 
 	taskCount = regexp.MustCompile(`Task Count: (\d+)`)
-	// manyNodes matches statements that read the shards of all workspaces. They run at most once a second.
+	// manyNodes matches statements that read the shards of all workspaces. They run at most once a second and, the search
+	// for submissions to process, for each workspace that has some.
 	manyNodes = regexp.MustCompile(`(?i)event_sequences s where s.(tenant_id = any|behind)|` +
-		`from resource.submissions\s+where status = 'accepted' and created_at`)
+		`from resource.submissions where tenant_id > `)
 )
 
 // frequentStatements returns the frequent statements that the services have sent to the coordinator. The statements
