@@ -278,8 +278,8 @@ var (
 	constantInterval = regexp.MustCompile(`interval (\$\d+)`)
 
 	taskCount = regexp.MustCompile(`Task Count: (\d+)`)
-	// manyNodes matches statements that read the shards of all workspaces. They run at most once a second and, the search
-	// for submissions to process, for each workspace that has some.
+	// manyNodes matches statements that read the shards of all workspaces. They run at most once a second and, the
+	// search for submissions to process, for each workspace that has some.
 	manyNodes = regexp.MustCompile(`(?i)event_sequences s where s.(tenant_id = any|behind)|` +
 		`from resource.submissions where tenant_id > `)
 )
