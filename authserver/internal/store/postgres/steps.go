@@ -64,11 +64,6 @@ const directAloneSQL = ` and g.resource = $7 and g.ends_at >= now() + interval '
   and g.permissions @> string_to_array($8, ' ')
   and account.usable_grant($6, g.id, g.client_id, g.user_id, g.permissions, g.created_at, $9, $10)`
 
-// asOne replaces the arrays of a statement for several steps with the parameters of one, whose plan PostgreSQL keeps.
-var asOne = strings.NewReplacer(stepsSQL, `(select $1::uuid id, $2::int generation, $3::bytea hash, $4::bytea binding,
-		$5::text nonce, $6::uuid tenant_id, $7::text resource, $8::text scope, $9::uuid client, $10::text usable,
-		1 place) asked`, "= any ((select $6::uuid[])::uuid[])", "= $6")
-
 // inAlone replaces the columns of step with the parameters of a single step.
 var inAlone = strings.NewReplacer("step.id", "$1::uuid", "step.generation", "$2::int", "step.hash", "$3::bytea",
 	"step.binding", "$4::bytea", "step.nonce", "$5::text", "step.tenant_id", "$6::uuid", "step.taken_at", "now()")
@@ -141,11 +136,9 @@ type stepBatcher struct {
 	pool  *pgxpool.Pool
 	limit time.Duration // of each wait for a batch or a connection, and of each statement
 	op    string
-	// many is the statement for several steps, and one for a batch of one. They skip locked rows and, for direct steps,
-	// workspaces with endings. alone is for a single step, and waits for the lock. That with true is for a distributed
-	// Postgres.
+	// many is the statement for any number of steps. It skips locked rows and, for direct steps, workspaces with
+	// endings. alone is for a single step, and waits for the lock. That with true is for a distributed Postgres.
 	many   string
-	one    string
 	alone  map[bool]string
 	direct bool
 	// The answer to a step is the grant after it, with the time and the key ids, or no grant if the step was refused.
@@ -160,7 +153,6 @@ func (g *Grants) newStepBatcher(pool *pgxpool.Pool, op string, sql stepSQL, dire
 		many, alone, sameTry = directSQL, directAloneSQL, sameTrySQL
 	}
 	b.many = sql.many(many, sameTry)
-	b.one = asOne.Replace(b.many)
 	b.alone = map[bool]string{false: sql.alone(sql.hasty, alone, sameTry), true: sql.alone("", alone, sameTry)}
 	b.batches = batcher(g.db, b.updateBatch)
 	b.batches.Stay = true
@@ -253,13 +245,9 @@ func (s *stepBatcher) updateBatch(ctx context.Context, all []updateStep) ([]gran
 	// The limit is independent of how long acquiring the connection took.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	defer cancel()
-	sql, args := s.many, stepArguments(all)
-	if len(all) == 1 {
-		sql, args = s.one, argumentsOfOne(all[0])
-	}
 	var taken []grant.Snapshot
 	for range 2 { // after a migration, Postgres refuses a prepared statement once
-		taken, err = run(ctx, connection.Conn(), sql, len(all), args)
+		taken, err = run(ctx, connection.Conn(), s.many, len(all), stepArguments(all))
 		if refused, is := errors.AsType[*pgconn.PgError](err); !is || refused.Code != featureNotSupported {
 			return taken, err
 		}
@@ -367,16 +355,11 @@ func run(ctx context.Context, connection *pgx.Conn, sql string, steps int, args 
 
 // argumentsAlone returns the arguments of s.alone.
 func (s *stepBatcher) argumentsAlone(one updateStep) []any {
-	args := argumentsOfOne(one)
-	if !s.direct {
-		return args[:6]
+	args := []any{one.GrantID, int32(one.Generation), one.Hash, one.Binding, one.Nonce, one.WorkspaceID}
+	if s.direct {
+		args = append(args, one.resource, one.scope, one.client, one.usable)
 	}
 	return args
-}
-
-func argumentsOfOne(one updateStep) []any {
-	return []any{one.GrantID, int32(one.Generation), one.Hash, one.Binding, one.Nonce, one.WorkspaceID,
-		one.resource, one.scope, one.client, one.usable}
 }
 
 func stepArguments(all []updateStep) []any {
