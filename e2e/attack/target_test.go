@@ -118,8 +118,8 @@ func (e *target) submit(t *testing.T, email string) harness.Answer {
 		map[string]any{"submissionToken": e.submissionToken(t), "answers": map[string]any{"email": email}})
 }
 
-// inventory returns all rows of the workspace and its owner from the database, without the columns that change with
-// time.
+// inventory returns all rows of the workspace and its owner from the database, without the columns that background
+// jobs change.
 func (e *target) inventory(t *testing.T) string {
 	t.Helper()
 	rows := func(table, where string, without ...string) string {
@@ -132,7 +132,8 @@ func (e *target) inventory(t *testing.T) string {
 		rows("resource.programmes", "tenant_id = $1"),
 		rows("resource.forms", "tenant_id = $1"),
 		rows("account.oauth_clients", "tenant_id = $1"),
-		rows("resource.submissions", "tenant_id = $1", "status", "processed_at", "supporter_id"),
+		rows("resource.submissions", "tenant_id = $1", "status", "processed_at", "supporter_id", "failures",
+			"retry_at"),
 		rows("resource.imports", "tenant_id = $1", "status", "imported", "finished_at", "taken_at"),
 		rows("account.client_secrets", "client_id in (select id from account.oauth_clients where tenant_id = $1)",
 			"last_used_at"),
@@ -151,7 +152,8 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.tenant_features", "tenant_id = $1"),
 		rows("account.connector_policies", "tenant_id = $1"),
 		rows("resource.supporters", "tenant_id = $1"),
-		rows("account.webhooks", "tenant_id = $1", "position", "tried_at", "next_try_at", "failures", "failing_since"),
+		rows("account.webhooks", "tenant_id = $1", "position", "tried_at", "next_try_at", "failures", "failing_since",
+			"claimed_until", "slow", "mail_due", "added_mail_due"),
 	}
 	return e.product.Database.Text(
 		t,
