@@ -195,7 +195,8 @@ type key struct {
 type results map[key][]sample
 
 // measureAll runs the loads in turn, so that other load on the machine affects them alike: round by round, and in each
-// round with every number of connections. It returns the results, and the keys in the order of the loads.
+// round with every number of connections. Every second round is in reverse order, because what runs later in a round is
+// faster. It returns the results, and the keys in the order of the loads.
 func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
 	t.Helper()
 	for _, l := range loads { // warm up JIT compilers and connection pools
@@ -203,9 +204,13 @@ func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
 	}
 	all := results{}
 	var order []key
-	for range *rounds {
+	for round := range *rounds {
 		for _, connections := range at {
-			for _, l := range loads {
+			ordered := slices.Clone(loads)
+			if round%2 == 1 {
+				slices.Reverse(ordered)
+			}
+			for _, l := range ordered {
 				k := key{l.what, l.at.name, connections}
 				all[k] = append(all[k], l.run(t, connections, *each))
 				if len(all[k]) == 1 {

@@ -28,45 +28,49 @@ type updateStep struct {
 	scope            string // of direct refreshes: what the grant must have, separated by spaces; "" for nothing
 }
 
-// The steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
-// in snapshotsSQL. %s is "" or directSQL.
-const (
-	stepsSQL = `unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
+// lockedSQL is the steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
+// in snapshotsSQL.
+const lockedSQL = `with step as (
+  select asked.*, now() as taken_at, ` + liveKeysSQL + ` key_ids
+  from unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
 		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]),
 		(select $10::text[]))
-  with ordinality asked (id, generation, hash, binding, nonce, tenant_id, resource, scope, client, usable, place)`
-	lockedSQL = `with step as (
-  select asked.*, now() as taken_at, ` + liveKeysSQL + ` key_ids
-  from ` + stepsSQL + ` join account.grants g using (tenant_id, id) %s
+    with ordinality asked (id, generation, hash, binding, nonce, tenant_id, resource, scope, client, usable, place)
+  join account.grants g using (tenant_id, id)
   for no key update of g skip locked
 )`
-)
 
 // directSQL selects the grants that a client without authentication may use now. It is grant.Snapshot.Blocked for
 // connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked). It refuses all steps in a workspace that has a row in
 // account.endings: Postgres evaluates that once in a statement, and plans it in a third of the time of notEndingSQL.
-const directSQL = `
-    join account.oauth_clients c on c.id = g.client_id and c.id = asked.client and c.kind = 'connector'
-      and c.token_endpoint_auth_method = 'none' and c.deleted_at is null
+// The other tables are in a subquery, so that they are read after the grant. Postgres would choose the order of joins by
+// statistics, which a new installation does not have, and read all grants of the user for each step.
+const directSQL = termsSQL + `
+  and (select true from account.oauth_clients c
     join account.users u on u.id = g.user_id and u.disabled_at is null
     join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
       and exists (select from unnest(g.permissions) one
-        where one = any (m.permissions) and one = any (string_to_array(asked.usable, ' ')))
+        where one = any (m.permissions) and one = any (string_to_array(step.usable, ' ')))
     join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration' and f.enabled
-  where g.resource = asked.resource and g.ends_at >= now() + interval '1 second'
-    and g.permissions @> string_to_array(asked.scope, ' ')
-    and not exists (select from account.endings where tenant_id = any ((select $6::uuid[])::uuid[]))`
+    where c.id = g.client_id and c.id = step.client and c.kind = 'connector'
+      and c.token_endpoint_auth_method = 'none' and c.deleted_at is null)
+  and not exists (select from account.endings where tenant_id = any ((select $6::uuid[])::uuid[]))`
 
 // directAloneSQL is directSQL for a single step. It excludes only grants that are ending. Its function reads the other
 // tables: on a distributed Postgres it does so on the node of the grant, so that Citus sees a statement about one row
 // of one table, whose plan it keeps.
-const directAloneSQL = ` and g.resource = $7 and g.ends_at >= now() + interval '1 second'
-  and g.permissions @> string_to_array($8, ' ')
-  and account.usable_grant($6, g.id, g.client_id, g.user_id, g.permissions, g.created_at, $9, $10)`
+const directAloneSQL = termsSQL + `
+  and account.usable_grant(step.tenant_id, g.id, g.client_id, g.user_id, g.permissions, g.created_at, step.client,
+    step.usable)`
+
+const termsSQL = `
+  and g.resource = step.resource and g.ends_at >= now() + interval '1 second'
+  and g.permissions @> string_to_array(step.scope, ' ')`
 
 // inAlone replaces the columns of step with the parameters of a single step.
 var inAlone = strings.NewReplacer("step.id", "$1::uuid", "step.generation", "$2::int", "step.hash", "$3::bytea",
-	"step.binding", "$4::bytea", "step.nonce", "$5::text", "step.tenant_id", "$6::uuid", "step.taken_at", "now()")
+	"step.binding", "$4::bytea", "step.nonce", "$5::text", "step.tenant_id", "$6::uuid", "step.resource", "$7",
+	"step.scope", "$8", "step.client", "$9", "step.usable", "$10", "step.taken_at", "now()")
 
 // sameTrySQL restricts the repetition of a step to the try that took it. A direct step is not a repeated request: Redis
 // has just decided it. If Postgres holds it nevertheless, Redis has lost data.
@@ -116,15 +120,15 @@ const (
 
 // many returns the statement for several steps. It skips locked rows and, for direct steps, workspaces with endings.
 func (s stepSQL) many(direct, sameTry string) string {
-	return fmt.Sprintf(lockedSQL, direct) + updateSQL + s.set + "\nfrom step" + s.hasty + thisStepSQL +
-		fmt.Sprintf(s.where, sameTry) + "\nreturning step.place, step.taken_at, step.key_ids, " + grantColumns
+	return lockedSQL + updateSQL + s.set + "\nfrom step" + s.hasty + thisStepSQL + fmt.Sprintf(s.where, sameTry) +
+		direct + "\nreturning step.place, step.taken_at, step.key_ids, " + grantColumns
 }
 
 // alone returns the statement for a single step, which waits for the lock. The function in its result has an argument
 // that Postgres cannot know before it runs the statement. hasty is s.hasty or "".
 func (s stepSQL) alone(hasty, direct, sameTry string) string {
 	from := strings.Replace(hasty, ",", "\nfrom", 1)
-	return inAlone.Replace(updateSQL+s.set+from+thisStepSQL+fmt.Sprintf(s.where, sameTry)) + direct +
+	return inAlone.Replace(updateSQL+s.set+from+thisStepSQL+fmt.Sprintf(s.where, sameTry)+direct) +
 		"\nreturning 1, g.last_used_at, account.live_keys(g.id), " + grantColumns
 }
 
