@@ -191,7 +191,7 @@ func works(p parts, hooks webhookParts, process func(context.Context)) (serving,
 func (p parts) watchStores() error {
 	server.WatchPostgres(p.watch.Registry, "requests", p.store.PoolStat)
 	server.WatchPostgres(p.watch.Registry, "searches", p.store.SearchPoolStat)
-	watchQueue(p.watch.Registry, p.store, p.log)
+	watchSubmissions(p.watch.Registry, p.store, p.log)
 	if p.limits.Client == nil {
 		return nil
 	}

@@ -160,9 +160,9 @@ func (w webhookParts) reseal(ctx context.Context, key []byte) {
 	}
 }
 
-// watchQueue registers metrics of the submissions that wait, which are counted at each scrape. All processes report the
+// watchSubmissions registers metrics of the submissions that wait, which are counted at each scrape. All processes report the
 // same submissions.
-func watchQueue(registry *server.Registry, store *postgres.Store, log *slog.Logger) {
+func watchSubmissions(registry *server.Registry, store *postgres.Store, log *slog.Logger) {
 	jobs := prometheus.NewDesc("almoner_queue_jobs",
 		"Submissions not processed yet: available, or retryable (failed, and tried again later). All processes "+
 			"report the same submissions.", []string{"state"}, nil)

@@ -71,7 +71,7 @@ func (e *Engage) ProcessWaiting(
 		n, err := e.finish(ctx, workspaceID, []waiting{one}, (*transaction).process)
 		if err != nil {
 			causes = append(causes, err)
-			n, err = e.finish(ctx, workspaceID, []waiting{one}, (*transaction).failed)
+			n, err = e.finish(ctx, workspaceID, []waiting{one}, (*transaction).recordFailure)
 		}
 		if finished += n; err != nil {
 			return finished, outcome(err)
@@ -140,19 +140,19 @@ func (t *transaction) process(b *batch) {
 	}
 	t.lockAddresses(b.workspaceID, emails...)
 	t.take(b, locked)
-	ends := make([]ending, len(b.taken))
+	results := make([]result, len(b.taken))
 	supporters := t.ensureSupporters(b, senders)
 	for i, s := range b.taken {
-		if ends[i] = (ending{status: engage.Processed, supporter: supporters[s.ID]}); s.Trapped {
-			ends[i] = ending{status: engage.Rejected, reason: engage.ReasonTrapped}
+		if results[i] = (result{status: engage.Processed, supporter: supporters[s.ID]}); s.Trapped {
+			results[i] = result{status: engage.Rejected, reason: engage.ReasonTrapped}
 		}
 	}
-	t.end(b, ends)
+	t.storeResults(b, results)
 }
 
-// failed counts a failure of the one submission of a batch, and rejects it after the last try, without reading the
+// recordFailure counts a failure of the one submission of a batch, and rejects it after the last try, without reading the
 // answers, which may be the cause.
-func (t *transaction) failed(b *batch) {
+func (t *transaction) recordFailure(b *batch) {
 	t.take(b, locked)
 	if t.err != nil || len(b.taken) == 0 {
 		return
@@ -167,7 +167,7 @@ func (t *transaction) failed(b *batch) {
 		b.taken = nil
 		return
 	}
-	t.end(b, []ending{{status: engage.Rejected, reason: engage.ReasonFailed}})
+	t.storeResults(b, []result{{status: engage.Rejected, reason: engage.ReasonFailed}})
 }
 
 // sendersOf finds the senders of submissions in their answers, by the ids of the submissions. A trapped submission has
@@ -238,15 +238,15 @@ func (t *transaction) ensureSupporters(b *batch, senders map[uuid.UUID]engage.Su
 	return supporters
 }
 
-// An ending is how a submission ends.
-type ending struct {
+// A result is what has become of a submission.
+type result struct {
 	status    engage.Status
 	supporter *uuid.UUID // nil unless it is processed
 	reason    string     // empty if it is processed
 }
 
-// end ends the submissions of a batch, which have no supporter and no reasons yet.
-func (t *transaction) end(b *batch, ends []ending) {
+// storeResults stores the results of a batch, whose submissions have no supporter and no reasons yet.
+func (t *transaction) storeResults(b *batch, results []result) {
 	n := len(b.taken)
 	if t.err != nil || n == 0 {
 		return
@@ -255,8 +255,8 @@ func (t *transaction) end(b *batch, ends []ending) {
 	states, reasons, at := make([]string, n), make([]string, n), make([]time.Time, n)
 	left := map[uuid.UUID]int{}
 	for i, s := range b.taken {
-		ids[i], created[i], supporters[i] = s.ID, s.CreatedAt, ends[i].supporter
-		states[i], reasons[i] = string(ends[i].status), ends[i].reason
+		ids[i], created[i], supporters[i] = s.ID, s.CreatedAt, results[i].supporter
+		states[i], reasons[i] = string(results[i].status), results[i].reason
 		left[s.Form]++
 	}
 	last := map[uuid.UUID]time.Time{}
@@ -268,7 +268,7 @@ func (t *transaction) end(b *batch, ends []ending) {
 		left[s.Form]--
 		at[i] = last[s.Form].Add(time.Duration(-left[s.Form]) * time.Microsecond)
 	}
-	t.exec("end submissions", `
+	t.exec("store the results of submissions", `
 		update resource.submissions s set status = n.status, supporter_id = n.supporter_id, finished_at = n.at,
 			reasons = case n.reason when '' then '[]'::jsonb else jsonb_build_array(n.reason) end
 		from unnest($2::uuid[], $3::timestamptz[], $4::text[], $5::uuid[], $6::text[], $7::timestamptz[])
