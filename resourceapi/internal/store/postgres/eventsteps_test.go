@@ -377,6 +377,28 @@ func TestEventStatements_IdleWorkspaceReadsNoBacklog(t *testing.T) {
 	}
 }
 
+// Events that have a sequence are not read again to find those that have none, even if Postgres has statistics from
+// before, when none had one.
+func TestEventStatements_ReadNoNumberedEvents(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the plan shows tasks instead of blocks")
+	t.Parallel()
+	w := postgrestest.New(t)
+	workspaceID := w.Workspace()
+	w.Exec(`insert into account.events (tenant_id, type, data)
+		select $1, 'programme.created', '{}' from generate_series(1, 60000)`, workspaceID)
+	w.Exec("analyze account.events")
+	w.Exec("select account.number_events($1, 50000)", workspaceID)
+	w.Exec("vacuum account.events")
+	for _, session := range planSessions(t, w) {
+		for _, statement := range []string{"account.number_events('%s', 1)", "account.workspaces_unread(array['%s'::uuid])"} {
+			blocks(t, session, statement, workspaceID) // reads Postgres's catalogue
+			if n := blocks(t, session, statement, workspaceID); n > 200 {
+				t.Errorf("%s: %d blocks beside 50,000 events with a sequence", statement, n)
+			}
+		}
+	}
+}
+
 // planSessions returns a session for each way in which Postgres plans prepared statements.
 func planSessions(t *testing.T, w *postgrestest.Fixture) (sessions []*pgx.Conn) {
 	t.Helper()
