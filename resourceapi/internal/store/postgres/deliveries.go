@@ -197,21 +197,22 @@ func (w *Webhooks) Next(
 	return some, 0, true, err
 }
 
-// queueChange adds the attempt to the log, and changes an endpoint that is still at the position of t. set are the
-// changes in SQL, where $4 is the time of the database and args are the parameters from $5 on.
+// queueChange changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the
+// changes in SQL, where $7 is the time of the database and args are the parameters from $11 on.
 func queueChange(
 	batch *pgx.Batch, t delivery.Target, e delivery.Event, a delivery.Attempt, set string, at time.Time, args ...any,
 ) {
-	batch.Queue(attemptSQL, attemptArgs(t, e, a, at)...)
-	batch.Queue("update account.webhooks set "+set+", tried_at = $4 where tenant_id = $1 and id = $2 and position = $3",
-		append([]any{t.WorkspaceID, t.ID, t.Position, at}, args...)...)
+	batch.Queue("with w as (update account.webhooks set "+set+", tried_at = $7 where "+unchanged+
+		"\n\treturning tenant_id, id) "+attemptSQL+"w", append(attemptArgs(t, e, a, at), args...)...)
 }
 
-// attemptSQL adds an attempt to send an event to the log, unless the endpoint was changed or deleted meanwhile.
+// unchanged is the condition that an endpoint is still at the position of a target.
+const unchanged = "tenant_id = $1 and id = $2 and position = $3"
+
+// attemptSQL adds an attempt to send an event to the log. The endpoint follows as w.
 const attemptSQL = `insert into account.webhook_deliveries
 	(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
-	select w.tenant_id, $4, w.id, 'event', $5, $6, $7, nullif($8::integer, 0), nullif($9, ''), $10
-	from account.webhooks w where w.tenant_id = $1 and w.id = $2 and w.position = $3`
+	select w.tenant_id, $4, w.id, 'event', $5, $6, $7, nullif($8::integer, 0), nullif($9, ''), $10 from `
 
 func attemptArgs(t delivery.Target, e delivery.Event, a delivery.Attempt, at time.Time) []any {
 	return []any{t.WorkspaceID, t.ID, t.Position, uuid.Must(uuid.NewV7()), e.Type, e.Sequence, at, a.Status, a.Problem,
@@ -237,7 +238,7 @@ func (w *Webhooks) Accept(
 ) (delivery.Target, error) {
 	var next target
 	return next.result(w.step(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
-		const set = "position = $5, failures = 0, failing_since = null, next_try_at = $4, slow = $6"
+		const set = "position = $11, failures = 0, failing_since = null, next_try_at = $7, slow = $12"
 		queueChange(batch, t, e, a, set, at, e.Sequence, a.Took > time.Second)
 		next.queue(batch, t.WorkspaceID, t.ID)
 	}))
@@ -263,7 +264,7 @@ func (w *Webhooks) Retry(
 		if end := since.Add(delivery.DisableAfter); end.Before(next) {
 			next = end
 		}
-		const set = "failures = failures + 1, failing_since = $5, next_try_at = $6"
+		const set = "failures = failures + 1, failing_since = $11, next_try_at = $12"
 		queueChange(batch, t, e, a, set, at, since, next)
 	})
 }
@@ -289,7 +290,7 @@ func (w *Webhooks) Disable(
 			return // changed or deleted meanwhile
 		}
 		if a != nil {
-			tx.exec(recordDelivery, attemptSQL, attemptArgs(t, e, *a, tx.now())...)
+			tx.exec(recordDelivery, attemptSQL+"account.webhooks w where "+unchanged, attemptArgs(t, e, *a, tx.now())...)
 		}
 		tx.recordWebhook("webhook.disabled", disabled[0], nil)
 	}))
