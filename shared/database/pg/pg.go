@@ -58,9 +58,6 @@ func Open(ctx context.Context, url credential.Source, o Options) (*pgxpool.Pool,
 	// Never the simple protocol, whatever the URL says: it inserts values into the text of a statement.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	config.ConnConfig.RuntimeParams["application_name"] = o.Name
-	// Nearly all pages are in memory. With Postgres's default of 4, a plan made while a table is small reads all of it,
-	// and is kept until the table is analyzed.
-	config.ConnConfig.RuntimeParams["random_page_cost"] = "1.1"
 	maps.Copy(config.ConnConfig.RuntimeParams, o.Parameters)
 	if len(o.Tracers) > 0 {
 		config.ConnConfig.Tracer = multitracer.New(o.Tracers...)

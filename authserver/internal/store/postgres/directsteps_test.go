@@ -93,6 +93,32 @@ func (l *storeTest) agrees(sql string) {
 	l.fixture.Exec(restore)
 }
 
+// A direct step reads its own grant and no other of its user, also with a plan from when there was one grant.
+func TestDirectSteps_ReadNoOtherGrants(t *testing.T) {
+	testkit.SkipIfDistributed(t, "it takes single steps")
+	l := ownStoreTest(t)
+	l.pending()
+	wants(l, grant.Updated)(l.directly(l.step(uuid.NewString(), 1, hash(20))))
+	session, err := l.Acquire(l.Context())
+	must(t, err)
+	defer session.Release()
+	read := func() (rows int) {
+		for range 8 { // Postgres keeps the plan of the sixth
+			var err error
+			step := l.step(uuid.NewString(), 2, hash(21))
+			rows, err = l.RowsReadByDirectStep(l.Context(), session, step, l.grant.ClientID, l.grant.Resource)
+			must(l, err)
+		}
+		return rows
+	}
+	before := read()
+	l.fixture.Exec(`insert into account.grants select (jsonb_populate_record(null::account.grants,
+		to_jsonb(g) || jsonb_build_object('id', gen_random_uuid()))).* from account.grants g, generate_series(1, 2000)`)
+	if after := read(); before == 0 || after > before {
+		t.Errorf("a step reads %d grants with one grant, and %d with 2,001", before, after)
+	}
+}
+
 // A client that was deleted, or that must authenticate now, and a request for another client or resource get nothing.
 func TestDirectSteps_ClientAndResourceMustMatch(t *testing.T) {
 	eachWay(t, newStoreTest, func(_ *testing.T, l *storeTest) {

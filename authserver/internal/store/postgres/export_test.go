@@ -45,6 +45,29 @@ func (s *Store) SetDistributed() { s.distributed.Store(true) }
 // Distributed reports whether the store treats Postgres as distributed.
 func (s *Store) Distributed() bool { return s.distributed.Load() }
 
+// Acquire acquires a connection of requests, which the caller releases.
+func (s *Store) Acquire(ctx context.Context) (*pgxpool.Conn, error) { return s.pool.Acquire(ctx) }
+
+// RowsReadByDirectStep takes a direct refresh in a transaction that it rolls back, and returns the number of rows of
+// account.grants that its statement read.
+func (s *Store) RowsReadByDirectStep(
+	ctx context.Context, on *pgxpool.Conn, step grant.Step, client uuid.UUID, resource string,
+) (read int, err error) {
+	tx, err := on.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	one := updateStep{Step: step, client: client, resource: resource}
+	one.usable = perm.ForConnectors().Usable(resource).Scope()
+	if _, err := run(ctx, on.Conn(), s.directAdvances.many, 1, stepArguments([]updateStep{one})); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
+		from pg_stat_xact_user_tables where relid = 'account.grants'::regclass`).Scan(&read)
+	return read, err
+}
+
 // Try runs a statement as the service's role.
 func (s *Store) Try(ctx context.Context, sql string) error {
 	_, err := s.pool.Exec(ctx, sql)

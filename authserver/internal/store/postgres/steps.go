@@ -28,23 +28,28 @@ type updateStep struct {
 	scope            string // of direct refreshes: what the grant must have, separated by spaces; "" for nothing
 }
 
-// lockedSQL is the steps whose grants exist, with their rows locked. The arrays are in subqueries for the same reason as
-// in snapshotsSQL.
-const lockedSQL = `with step as (
-  select asked.*, now() as taken_at, ` + liveKeysSQL + ` key_ids
-  from unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
-		(select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]),
-		(select $10::text[]))
-    with ordinality asked (id, generation, hash, binding, nonce, tenant_id, resource, scope, client, usable, place)
-  join account.grants g using (tenant_id, id)
+// lockedSQL is the steps whose grants exist, with their rows locked. step has those of them that may be taken. The
+// arrays are in subqueries for the same reason as in snapshotsSQL. Because of the limit, Postgres expects few steps,
+// and finds each grant by the index, however small the table was when it made the plan. The first %s is stepSQL.hasty,
+// which is read before a row is locked. The second is directSQL or "".
+const lockedSQL = `with found as (
+  select asked.*, g as own, now() as taken_at, ` + liveKeysSQL + ` key_ids
+  from (select * from unnest((select $1::uuid[]), (select $2::int[]), (select $3::bytea[]), (select $4::bytea[]),
+      (select $5::text[]), (select $6::uuid[]), (select $7::text[]), (select $8::text[]), (select $9::uuid[]),
+      (select $10::text[])) with ordinality limit cardinality((select $1::uuid[])))
+    asked (id, generation, hash, binding, nonce, tenant_id, resource, scope, client, usable, place)
+  join account.grants g using (tenant_id, id)%s
   for no key update of g skip locked
+), step as materialized (
+  select step.* from found step, lateral (select (step.own).*) g where true%s
 )`
 
 // directSQL selects the grants that a client without authentication may use now. It is grant.Snapshot.Blocked for
-// connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked). It refuses all steps in a workspace that has a row in
-// account.endings: Postgres evaluates that once in a statement, and plans it in a third of the time of notEndingSQL.
-// The other tables are in a subquery, so that they are read after the grant. Postgres would choose the order of joins by
-// statistics, which a new installation does not have, and read all grants of the user for each step.
+// connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked). It refuses all steps of a statement if one is in a
+// workspace that has a row in account.endings: Postgres evaluates that once, and plans it in a third of the time of
+// notEndingSQL. The other tables are in a scalar subquery, so that they are read after the grant. Postgres would make
+// joins of an exists, in an order that depends on statistics, which a new installation does not have, and read all
+// grants of the user for each step (TestDirectSteps_ReadNoOtherGrants).
 const directSQL = termsSQL + `
   and (select true from account.oauth_clients c
     join account.users u on u.id = g.user_id and u.disabled_at is null
@@ -120,8 +125,8 @@ const (
 
 // many returns the statement for several steps. It skips locked rows and, for direct steps, workspaces with endings.
 func (s stepSQL) many(direct, sameTry string) string {
-	return lockedSQL + updateSQL + s.set + "\nfrom step" + s.hasty + thisStepSQL + fmt.Sprintf(s.where, sameTry) +
-		direct + "\nreturning step.place, step.taken_at, step.key_ids, " + grantColumns
+	return fmt.Sprintf(lockedSQL, s.hasty, direct) + updateSQL + s.set + "\nfrom step" + thisStepSQL +
+		fmt.Sprintf(s.where, sameTry) + "\nreturning step.place, step.taken_at, step.key_ids, " + grantColumns
 }
 
 // alone returns the statement for a single step, which waits for the lock. The function in its result has an argument

@@ -98,8 +98,6 @@ set search_path = account, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
-  oldest timestamptz := date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC';
-  newest timestamptz := now() + interval '1 day';
   final bigint;
   found_events bigint;
   examined bigint;
@@ -109,7 +107,7 @@ begin
   return query select e.sequence, e.type, e.data, e.created_at from (
       select * from events v
       where v.tenant_id = tenant and v.sequence > after and v.sequence <= final
-        and v.created_at between oldest and newest
+        and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
       order by v.sequence limit examine
     ) e
     where e.type = any (kinds) and e.created_at > now() - interval '30 days' and e.created_at >= since
@@ -119,7 +117,7 @@ begin
     select count(*), max(x.sequence) into examined, reached from (
       select v.sequence from events v
       where v.tenant_id = tenant and v.sequence > after and v.sequence <= final
-        and v.created_at between oldest and newest
+        and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
       order by v.sequence limit examine
     ) x;
     if examined < examine then

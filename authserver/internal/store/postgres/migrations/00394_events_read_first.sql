@@ -12,8 +12,6 @@ set search_path = account, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
-  oldest timestamptz := date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC';
-  newest timestamptz := now() + interval '1 day';
   final bigint;
   unread boolean;
   numbered boolean := false;
@@ -32,7 +30,7 @@ begin
     return query select e.sequence, e.type, e.data, e.created_at from (
         select * from events v
         where v.tenant_id = tenant and v.sequence > begins and v.sequence <= final
-          and v.created_at between oldest and newest
+          and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
         order by v.sequence limit examine
       ) e
       where e.created_at > now() - interval '30 days' and split_part(e.type, '.', 1) = any (kinds)
@@ -56,7 +54,7 @@ begin
     select count(*), max(x.sequence) into examined, reached from (
       select v.sequence from events v
       where v.tenant_id = tenant and v.sequence > after and v.sequence <= final
-        and v.created_at between oldest and newest
+        and v.created_at >= date_trunc('month', (now() - interval '30 days') at time zone 'UTC') at time zone 'UTC'
       order by v.sequence limit examine
     ) x;
     if examined < examine then
