@@ -160,8 +160,8 @@ func (w webhookParts) reseal(ctx context.Context, key []byte) {
 	}
 }
 
-// watchSubmissions registers metrics of the submissions that wait, which are counted at each scrape. All processes report the
-// same submissions.
+// watchSubmissions registers metrics of the submissions that wait, which are counted at each scrape. All processes
+// report the same submissions.
 func watchSubmissions(registry *server.Registry, store *postgres.Store, log *slog.Logger) {
 	jobs := prometheus.NewDesc("almoner_queue_jobs",
 		"Submissions not processed yet: available, or retryable (failed, and tried again later). All processes "+

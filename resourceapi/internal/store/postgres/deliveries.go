@@ -197,19 +197,17 @@ func (w *Webhooks) Next(
 	return some, 0, true, err
 }
 
-// queueChange changes an endpoint that is still at the position of t, and adds the attempt to the log. set are the
-// changes in SQL, where $7 is the time of the database and args are the parameters from $11 on.
+// queueChange changes an endpoint that is still at the position of t and adds the attempt to the log, or does neither.
+// set are the changes in SQL, where $7 is the time of the database and args are the parameters from $11 on.
 func queueChange(
 	batch *pgx.Batch, t delivery.Target, e delivery.Event, a delivery.Attempt, set string, at time.Time, args ...any,
 ) {
-	batch.Queue("with w as (update account.webhooks set "+set+", tried_at = $7 where "+unchanged+
-		"\n\treturning tenant_id, id) "+attemptSQL+"w", append(attemptArgs(t, e, a, at), args...)...)
+	batch.Queue("with w as (update account.webhooks set "+set+`, tried_at = $7
+		where tenant_id = $1 and id = $2 and position = $3 returning tenant_id, id) `+attemptSQL+"w",
+		append(attemptArgs(t, e, a, at), args...)...)
 }
 
-// unchanged is the condition that an endpoint is still at the position of a target.
-const unchanged = "tenant_id = $1 and id = $2 and position = $3"
-
-// attemptSQL adds an attempt to send an event to the log. The endpoint follows as w.
+// attemptSQL adds an attempt to send an event to the log. The caller appends what to select the endpoint from, as w.
 const attemptSQL = `insert into account.webhook_deliveries
 	(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
 	select w.tenant_id, $4, w.id, 'event', $5, $6, $7, nullif($8::integer, 0), nullif($9, ''), $10 from `
@@ -290,7 +288,8 @@ func (w *Webhooks) Disable(
 			return // changed or deleted meanwhile
 		}
 		if a != nil {
-			tx.exec(recordDelivery, attemptSQL+"account.webhooks w where "+unchanged, attemptArgs(t, e, *a, tx.now())...)
+			tx.exec(recordDelivery, attemptSQL+`account.webhooks w
+				where w.tenant_id = $1 and w.id = $2 and w.position = $3`, attemptArgs(t, e, *a, tx.now())...)
 		}
 		tx.recordWebhook("webhook.disabled", disabled[0], nil)
 	}))

@@ -150,8 +150,8 @@ func (t *transaction) process(b *batch) {
 	t.storeResults(b, results)
 }
 
-// recordFailure counts a failure of the one submission of a batch, and rejects it after the last try, without reading the
-// answers, which may be the cause.
+// recordFailure counts a failure of the one submission of a batch, and rejects it after the last try, without reading
+// the answers, which may be the cause.
 func (t *transaction) recordFailure(b *batch) {
 	t.take(b, locked)
 	if t.err != nil || len(b.taken) == 0 {
