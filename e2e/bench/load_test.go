@@ -195,8 +195,8 @@ type key struct {
 type results map[key][]sample
 
 // measureAll runs the loads in turn, so that other load on the machine affects them alike: round by round, and in each
-// round with every number of connections. Every second round is in reverse order, because what runs later in a round is
-// faster. It returns the results, and the keys in the order of the loads.
+// round with every number of connections. Every second round is in reverse order: the place of a load in its round
+// affects it. It returns the results, and the keys in the order of the loads.
 func measureAll(t testing.TB, loads []load, at []int) (results, []key) {
 	t.Helper()
 	for _, l := range loads { // warm up JIT compilers and connection pools

@@ -45,7 +45,7 @@ import (
 
 var (
 	measure = flag.Bool("measure", false, "measure, and write RESULTS.md")
-	rounds  = flag.Int("rounds", 5, "rounds of the part speed")
+	rounds  = flag.Int("rounds", 6, "rounds of the part speed; an even number, as every second one is in reverse order")
 	each    = flag.Duration("each", 1500*time.Millisecond, "how long each load runs in a round")
 )
 
