@@ -46,10 +46,9 @@ const lockedSQL = `with found as (
 
 // directSQL selects the grants that a client without authentication may use now. It is grant.Snapshot.Blocked for
 // connectors (TestDirectSteps_AreRefusedWhereSnapshotIsBlocked). It refuses all steps of a statement if one is in a
-// workspace that has a row in account.endings: Postgres evaluates that once, and plans it in a third of the time of
-// notEndingSQL. The other tables are in a scalar subquery, so that they are read after the grant. Postgres would make
-// joins of an exists, in an order that depends on statistics, which a new installation does not have, and read all
-// grants of the user for each step (TestDirectSteps_ReadNoOtherGrants).
+// workspace that has a row in account.endings: Postgres evaluates that once. The scalar subquery is read after the
+// grant. Postgres would make joins of an exists, in an order that depends on statistics, and read all grants of the
+// user for each step (TestDirectSteps_ReadNoOtherGrants).
 const directSQL = termsSQL + `
   and (select true from account.oauth_clients c
     join account.users u on u.id = g.user_id and u.disabled_at is null
