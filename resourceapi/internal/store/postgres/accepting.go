@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -149,10 +150,14 @@ func (t *transaction) accept(all []engage.Submission) (refusals []error) {
 }
 
 // inBatch is inTransaction for statements with arrays of ids. Postgres uses a generic plan: planning each statement
-// again would cost more than a few records do.
+// again would cost more than a few records do. work is called again if Postgres is distributed and refuses that.
 func inBatch(ctx context.Context, d *database, work func(*transaction)) error {
-	options := pgx.TxOptions{BeginQuery: "begin; set local plan_cache_mode = force_generic_plan"}
-	return pgx.BeginTxFunc(ctx, d, options, func(tx pgx.Tx) (err error) {
+	options := pgx.TxOptions{}
+	generic := !d.distributed.Load()
+	if generic {
+		options.BeginQuery = "begin; set local plan_cache_mode = force_generic_plan"
+	}
+	err := pgx.BeginTxFunc(ctx, d, options, func(tx pgx.Tx) (err error) {
 		defer func() { // one record must not end the process again and again
 			if cause := recover(); cause != nil {
 				err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
@@ -162,4 +167,12 @@ func inBatch(ctx context.Context, d *database, work func(*transaction)) error {
 		work(t)
 		return t.err
 	})
+	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == featureNotSupported && generic {
+		const find = "select to_regclass('pg_dist_partition') is not null"
+		if distributed, failed := oneRow(ctx, d, err, pgx.RowTo[bool], find); failed == nil && distributed {
+			d.distributed.Store(true) // Citus has no generic plan of a function on the node of a workspace
+			return inBatch(ctx, d, work)
+		}
+	}
+	return err
 }

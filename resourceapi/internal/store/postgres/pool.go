@@ -47,7 +47,8 @@ const (
 // when the client disconnects.
 type database struct {
 	*pgxpool.Pool
-	timeout time.Duration
+	timeout     time.Duration
+	distributed atomic.Bool // Postgres is distributed, and has refused a generic plan
 }
 
 // bounded returns a context that ends after the time limit and is not cancelled when the client disconnects.
@@ -309,7 +310,7 @@ func Open(ctx context.Context, url credential.Source, limits Limits, tracers ...
 			s.Close()
 			return nil, err
 		}
-		*pool = &database{opened, timeout}
+		*pool = &database{Pool: opened, timeout: timeout}
 	}
 	s.reads.Answer = s.sendReads
 	limitReads(&s.reads, s.pool)
@@ -370,8 +371,11 @@ func bounded(ctx context.Context, limit time.Duration) (context.Context, context
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// lockNotAvailable is the SQLSTATE of a lock timeout.
-const lockNotAvailable = "55P03"
+// These are SQLSTATEs (PostgreSQL, appendix A).
+const (
+	lockNotAvailable    = "55P03" // a lock timeout
+	featureNotSupported = "0A000"
+)
 
 // outcome turns a failure to reach Postgres into an error that invites a retry. Otherwise an outage would look like a
 // refusal or a bug.
@@ -433,7 +437,7 @@ func temporary(code string) bool {
 		"25P03", "25P04", // idle too long, transaction too long
 		"40001", "40P01", // serialisation, deadlock
 		lockNotAvailable,
-		"0A000": // a cached plan after a migration: a retry plans again
+		featureNotSupported: // a cached plan after a migration: a retry plans again
 		return true
 	}
 	return false
