@@ -63,14 +63,19 @@ func (s *Store) ProcessImport(ctx context.Context) (found bool, err error) {
 // insertFunc adds programmes to a list.
 type insertFunc func(t *transaction, workspaceID uuid.UUID, all []programme.Upsert)
 
-// processOne processes an import of one of the workspaces within workTimeout. taken is nil if there is none.
+// processOne processes an import of one of the workspaces within workTimeout, or three times the time limit of an
+// operation if that is longer. taken is nil if there is none.
 func (s *Store) processOne(
 	ctx context.Context, workspaces []uuid.UUID, insertLong insertFunc,
 ) (taken *waitingImport, err error) {
-	ctx, cancel := bounded(ctx, workTimeout)
+	limit := max(workTimeout, 3*s.pool.timeout)
+	ctx, cancel := bounded(ctx, limit)
 	defer cancel()
 	err = inTransaction(ctx, s.pool, func(t *transaction) {
 		if taken = t.takeImport(workspaces); taken != nil {
+			t.exec("give an import its time",
+				"select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)",
+				fmt.Sprint((limit * 3 / 4).Milliseconds()), fmt.Sprint((limit / 4).Milliseconds()))
 			t.processImport(*taken, insertLong)
 		}
 	})
@@ -118,8 +123,6 @@ func causedByImport(cause error) bool {
 }
 
 func (t *transaction) processImport(taken waitingImport, insertLong insertFunc) {
-	t.exec("give an import its time",
-		"select set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)")
 	rows, byExternalID, wrong := programme.ReadImport(taken.content)
 	if byExternalID {
 		// The rows are written before the result, because the programmes decide whether they are valid.
