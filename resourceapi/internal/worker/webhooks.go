@@ -61,7 +61,7 @@ type Webhooks interface {
 	// of them that may have events without a sequence. It returns all even if the unread ones cannot be found.
 	WorkspacesWithWebhooks(ctx context.Context, after uuid.UUID, limit int) (all, unread []uuid.UUID, err error)
 	// ClaimWebhooks claims up to limit endpoints of the workspaces with something to send, and up to limitFailing whose
-	// last attempt failed or was slow. Nobody else claims them for at least as long as lasts.
+	// last attempt failed or was slow. No other worker claims them for at least as long as lasts.
 	ClaimWebhooks(
 		ctx context.Context, workspaces []uuid.UUID, lasts time.Duration, limit, limitFailing int,
 	) ([]delivery.Claim, error)

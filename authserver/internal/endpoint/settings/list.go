@@ -31,7 +31,7 @@ const pageSize, shortPage = 25, 10
 type listPage struct {
 	Of              string // what the rows are, such as "members"
 	All             int    // rows without the search
-	Many            bool   // there are more than All, and nobody has counted them
+	Many            bool   // there are more than All, which were not counted
 	Found           int
 	From, To        int    // of the page, from 1
 	Words           string // search text, or ""

@@ -43,7 +43,7 @@ type Caller struct {
 //     cores, so that a flood leaves time for other work.
 //   - Of the others, the one with the fewest attempts by one measure goes first: by its address, its network, one of
 //     two wider networks, or its account. The measure is the one by which the fewest callers have so few, so that one
-//     in which a flood cannot hide is enough. Every sixth turn is for whoever came last, for some have many by each.
+//     in which a flood cannot hide is enough. Every sixth turn is for the last to arrive, for some have many by each.
 //   - The attempts are those of the last time that were not a right password: those that wait, those that were wrong
 //     and those that were refused. A flood shows with its second attempt from an address, long before most of its
 //     passwords could be checked.

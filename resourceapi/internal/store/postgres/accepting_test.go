@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -124,5 +125,34 @@ func TestAccept_RefusesUsedTokenAndErasedForm(t *testing.T) {
 	case <-e.Arrived():
 	case <-time.After(time.Minute):
 		t.Error("the worker is not told")
+	}
+}
+
+// Citus refuses a generic plan of the function that locks a list. A batch is then repeated without one, and later ones
+// have none. Another Postgres refuses a statement with the same SQLSTATE after a migration, which is for the caller to
+// repeat.
+func TestBatch_IsRepeatedWhereGenericPlansAreRefused(t *testing.T) {
+	testkit.SkipIfDistributed(t, "the test imitates Citus")
+	t.Parallel()
+	w, store := ownStore(t)
+	calls := 0
+	batch := func() error {
+		calls = 0
+		return inBatch(t.Context(), store.pool, func(tx *transaction) {
+			calls++
+			tx.exec("lock a list", `do $$ begin
+				if current_setting('plan_cache_mode') = 'force_generic_plan' then
+					raise exception 'could not create distributed plan' using errcode = '0A000';
+				end if; end $$`)
+		})
+	}
+	if err := batch(); err == nil || calls != 1 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	w.Exec("create table public.pg_dist_partition ()") // of Citus
+	for _, want := range []int{2, 1} {
+		if err := batch(); err != nil || calls != want {
+			t.Errorf("%d calls, want %d: %v", calls, want, err)
+		}
 	}
 }
