@@ -144,7 +144,7 @@ func (t *transaction) process(b *batch) {
 	supporters := t.ensureSupporters(b, senders)
 	for i, s := range b.taken {
 		if results[i] = (result{status: engage.Processed, supporter: supporters[s.ID]}); s.Trapped {
-			results[i] = result{status: engage.Rejected, reason: engage.ReasonTrapped}
+			results[i] = result{status: engage.Rejected, reasons: []string{engage.ReasonTrapped}}
 		}
 	}
 	t.storeResults(b, results)
@@ -167,7 +167,7 @@ func (t *transaction) recordFailure(b *batch) {
 		b.taken = nil
 		return
 	}
-	t.storeResults(b, []result{{status: engage.Rejected, reason: engage.ReasonFailed}})
+	t.storeResults(b, []result{{status: engage.Rejected, reasons: []string{engage.ReasonFailed}}})
 }
 
 // sendersOf finds the senders of submissions in their answers, by the ids of the submissions. A trapped submission has
@@ -242,7 +242,7 @@ func (t *transaction) ensureSupporters(b *batch, senders map[uuid.UUID]engage.Su
 type result struct {
 	status    engage.Status
 	supporter *uuid.UUID // nil unless it is processed
-	reason    string     // empty if it is processed
+	reasons   []string   // none if it is processed
 }
 
 // storeResults stores the results of a batch, whose submissions have no supporter and no reasons yet.
@@ -256,7 +256,9 @@ func (t *transaction) storeResults(b *batch, results []result) {
 	left := map[uuid.UUID]int{}
 	for i, s := range b.taken {
 		ids[i], created[i], supporters[i] = s.ID, s.CreatedAt, results[i].supporter
-		states[i], reasons[i] = string(results[i].status), results[i].reason
+		content, err := json.Marshal(append([]string{}, results[i].reasons...))
+		t.fail("encode the reasons of a submission", err)
+		states[i], reasons[i] = string(results[i].status), string(content)
 		left[s.Form]++
 	}
 	last := map[uuid.UUID]time.Time{}
@@ -270,9 +272,9 @@ func (t *transaction) storeResults(b *batch, results []result) {
 	}
 	t.exec("store the results of submissions", `
 		update resource.submissions s set status = n.status, supporter_id = n.supporter_id, finished_at = n.at,
-			reasons = case n.reason when '' then '[]'::jsonb else jsonb_build_array(n.reason) end
+			reasons = n.reasons::jsonb -- Citus refuses jsonb_build_array here
 		from unnest($2::uuid[], $3::timestamptz[], $4::text[], $5::uuid[], $6::text[], $7::timestamptz[])
-			as n (id, accepted_at, status, supporter_id, reason, at)
+			as n (id, accepted_at, status, supporter_id, reasons, at)
 		where s.tenant_id = $1 and s.id = any($2) and s.id = n.id and s.created_at = n.accepted_at`+
 		inMonths(b.first, b.last),
 		b.workspaceID, ids, created, states, supporters, reasons, at)
