@@ -119,11 +119,11 @@ func mailPages(i *inspector, box *mailbox.Mailbox, user demo.User) {
 func errorPages(i *inspector, p *harness.Product, here string) {
 	i.t.Helper()
 	i.Open(p.AppURL + "/settings/nothing")
-	i.See("#workspace-choice")
+	i.See("#group-workspace")
 	i.look("signed in: page not found")
 	release := p.Database.Hold(i.t, `lock table account.oauth_clients in access exclusive mode`)
 	i.Open(p.AppURL + "/settings/applications" + here)
-	i.See("#workspace-choice")
+	i.See("#group-workspace")
 	i.look("signed in: unavailable")
 	release()
 }

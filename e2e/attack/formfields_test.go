@@ -69,7 +69,6 @@ func fields(e *target) map[string]url.Values {
 		"/invitation/passkey":             {"token": {e.link}, "name": {"Planted"}, "credential": {"{}"}},
 		"/invitation/passkey/options":     {"token": {e.link}, "name": {"Planted"}},
 		"/settings/passkey-offer":         {},
-		"/settings/workspace":             {"tenant": {e.Workspace.ID}, "section": {"audit"}},
 		"/settings/passkeys/remove":       about(e.passkey),
 		"/settings/passkeys":              {"name": {"Planted"}, "answer": {"{}"}},
 		"/settings/passkeys/options":      {},

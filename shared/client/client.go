@@ -75,7 +75,7 @@ type Retries struct {
 func WithRetries(r Retries) Option { return func(c *caller) { c.retries = r } }
 
 // New makes a client for the API at baseURL ("https://api.example.org"), which is also the issuer of its
-// tokens. workspace is the workspace's identifier, shown in Settings → User.
+// tokens. workspace is the workspace's identifier, shown in Settings → Profile.
 func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option) (*Client, error) {
 	c, err := newCaller(baseURL, nil)
 	if err != nil {

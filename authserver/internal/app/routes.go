@@ -376,7 +376,7 @@ func (a *App) newSignIn() (err error) {
 		Sessions:            a.Sessions,
 		Pages:               a.pages,
 		Proxies:             a.proxies,
-		Switcher:            a.settings.Switcher,
+		Place:               a.settings.Place,
 		Application:         a.consents.ApplicationAt,
 		PropagateRevocation: a.Grants.PropagateRevocation,
 		Keys:                a.keys,

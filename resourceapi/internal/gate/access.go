@@ -68,7 +68,7 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 		return apierr.New(apierr.Forbidden,
 			"You have the permission "+string(needed)+" in this workspace, but this application cannot get it, so "+
 				"connecting again does not help. An administrator of the workspace can register an application that "+
-				"requires it, in Settings, Developers, or change the connector policy, in Settings, Connectors.")
+				"requires it, in Settings, Developers, or change the connector policy, in Settings, Assistants.")
 	}
 	// The scope also names what the token already has, since a client that requests only the missing permission would
 	// lose the others, and the read permission that a write depends on.

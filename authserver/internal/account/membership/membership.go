@@ -267,7 +267,7 @@ func (r AccessRequest) Decides() perm.Permission {
 // Needs returns the permissions that a member needs, besides Decides, to give the requested access.
 func (r AccessRequest) Needs() perm.Set {
 	if r.LLMIntegration {
-		return perm.NewSet(perm.AccountAPIAccess) // for Settings → Connectors
+		return perm.NewSet(perm.AccountAPIAccess) // for Settings → Assistants
 	}
 	return r.Permissions
 }

@@ -57,8 +57,8 @@ func (r *request) membership(id string) (workspace.Membership, bool) {
 	return r.memberships[at], true
 }
 
-// defaultWorkspace returns the workspace of the pages whose URL names none: the one that the user chose in the header
-// of a page or visited last, or else the first one whose settings the user may open, or else the first one.
+// defaultWorkspace returns the workspace of the pages whose URL names none: the one that the user visited
+// last, or else the first one whose settings the user may open, or else the first one.
 func (s *Settings) defaultWorkspace(r *http.Request, memberships []workspace.Membership) uuid.UUID {
 	chosen := s.Sessions.Workspace(r.Context())
 	for _, fits := range []func(workspace.Membership) bool{
@@ -157,37 +157,53 @@ func (r *request) refuseWithout(problem string) *request {
 	return r.refuse(http.StatusForbidden, problem)
 }
 
-// Switcher returns the form in the header for pages of other packages that belong to a section. It is nil if there is
-// nothing to choose.
-func (s *Settings) Switcher(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error) {
+// Place returns the workspace in the navigation of a page of another package that belongs to a section of the user.
+func (s *Settings) Place(r *http.Request, user session.CurrentUser) (*ui.Place, error) {
 	memberships, err := s.Store.Memberships(r.Context(), user.User.ID)
 	if err != nil {
 		return nil, err
 	}
-	return s.switcher(user, section, memberships, s.defaultWorkspace(r, memberships)), nil
+	return workspaceMenu(userSection, memberships, s.defaultWorkspace(r, memberships)), nil
 }
 
-// switcher returns nil if there is nothing to choose. It names the organisation only where workspaces have equal names.
-func (s *Settings) switcher(
-	user session.CurrentUser, section string, memberships []workspace.Membership, open uuid.UUID,
-) *ui.Switcher {
-	if len(memberships) < 2 {
-		return nil
-	}
+// workspaceMenu returns the workspace of the navigation, or nil if the user may open no page of any workspace. Each
+// other workspace has a link to the same section, or to the first one that the user may open there. Organisations are
+// named only where workspaces have equal names.
+func workspaceMenu(open ui.Section, memberships []workspace.Membership, here uuid.UUID) (place *ui.Place) {
 	same := map[string]int{} // number of workspaces by name
 	for _, m := range memberships {
 		same[m.Workspace.Name]++
 	}
-	out := &ui.Switcher{Key: s.newKey(user), Section: section}
+	place = &ui.Place{}
 	for _, m := range memberships {
-		one := ui.Workspace{ID: m.Workspace.ID.String(), Name: m.Workspace.Name}
-		one.Chosen = m.Workspace.ID == open
-		if same[m.Workspace.Name] > 1 {
-			one.Organisation = m.Workspace.Organisation
+		name := m.Workspace.Name
+		if same[name] > 1 {
+			name += " (" + m.Workspace.Organisation + ")"
 		}
-		out.Workspaces = append(out.Workspaces, one)
+		first := firstSection(open, m.Permissions)
+		switch {
+		case m.Workspace.ID == here:
+			place.ID, place.Name, place.Held = here.String(), name, m.Permissions
+		case first != nil:
+			href := first.Path() + "?tenant=" + m.Workspace.ID.String()
+			place.Others = append(place.Others, ui.Link{Href: href, Text: name})
+		}
 	}
-	return out
+	if len(place.Others) == 0 && firstSection(open, place.Held) == nil {
+		return nil
+	}
+	return place
+}
+
+// firstSection returns the open section if it is of a workspace and the permissions suffice for it, or else the first
+// such section of the navigation, or nil.
+func firstSection(open ui.Section, held perm.Set) *ui.Section {
+	for _, section := range append([]ui.Section{open}, Sections()...) {
+		if section.Needs != "" && held.Has(section.Needs) {
+			return &section
+		}
+	}
+	return nil
 }
 
 // A reauthMethod is how the user must authenticate before a credential is created.

@@ -88,7 +88,7 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	browser.Get(connect).Says("LLM integration off", "No assistant can be connected until an administrator").
 		Lacks("See programmes")
 	administrator := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess, perm.AccountWriteMembers)
-	site.SignedIn(administrator).Get(connect).Says("Switch it on in Connectors").Lacks("Ask an administrator")
+	site.SignedIn(administrator).Get(connect).Says("Switch it on in Assistants").Lacks("Ask an administrator")
 	site.Fixture.SetLLM(true)
 	for state, want := range map[string]string{
 		"enabled = false":                     "The module Programmes is off in this workspace",

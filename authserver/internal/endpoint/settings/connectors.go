@@ -21,7 +21,7 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// A connectorsView is Settings → Connectors, for one workspace. A form that needs to be confirmed, or was refused,
+// A connectorsView is Settings → Assistants, for one workspace. A form that needs to be confirmed, or was refused,
 // fills in a part of it. Its Form is the current policy, or the submitted one.
 type connectorsView struct {
 	page

@@ -54,7 +54,7 @@ var posts = []string{
 	authenticatorPath + "/remove", members + "/invite", members + "/renew", members + "/withdraw",
 	members + "/permissions", members + "/remove", members + "/leave", members + "/second-factor", namePath, deletePath,
 	"/settings/user/email", "/settings/security/mails", "/settings/security/password",
-	"/settings/security/password/remove", "/settings/passkey-offer", "/settings/workspace", webhooks,
+	"/settings/security/password/remove", "/settings/passkey-offer", webhooks,
 	webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
 	webhooks + "/secret", webhooks + "/personal-data",
 }
@@ -250,8 +250,14 @@ func TestPages_OutageIs503(t *testing.T) {
 	}
 }
 
-// navigation returns the targets of the navigation links.
-func navigation(page *browsertest.Page) []string { return page.All("nav a", "href") }
+// navigation returns the paths of the navigation's links, but for those to other workspaces.
+func navigation(page *browsertest.Page) (paths []string) {
+	for _, link := range page.All("nav.sections > ul a", "href") {
+		path, _, _ := strings.Cut(link, "?")
+		paths = append(paths, path)
+	}
+	return paths
+}
 
 func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 	site := shared(t)
@@ -282,15 +288,6 @@ func TestNavigation_LinksPagesThatUserMayOpen(t *testing.T) {
 		}
 	}
 	browser := site.SignedIn(mixed)
-	everywhere := site.Member(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers)
-	site.Fixture.Join(elsewhere, everywhere.ID, perm.AccountAPIAccess)
-	another := site.SignedIn(everywhere)
-	for _, path := range []string{developers, newToken, applications, newApp, hooks, newHook, connectors} {
-		other := "?tenant=" + elsewhere.String()
-		if got := navigation(another.Get(path + other)); !slices.Contains(got, members+other) {
-			t.Errorf("%s lacks a page of the user's other workspace: %v", path+other, got)
-		}
-	}
 	site.Fixture.Exec(`update account.memberships set permissions = '{}' where user_id = $1`, mixed.ID)
 	if got := navigation(browser.Get("/settings/user")); !slices.Equal(got, basic) {
 		t.Errorf("after the permission was removed: %v", got)
@@ -310,10 +307,8 @@ func TestNavigation_RefusalPageLinksOtherPages(t *testing.T) {
 			t.Errorf("%s: the navigation is %v", path, got)
 		}
 		here := path + "?tenant=" + site.Fixture.WorkspaceID.String()
-		other := site.SignedIn(mixed).Get(here).Wants(http.StatusForbidden, "Hillside Youth Club")
-		if !slices.Contains(navigation(other), here) {
-			t.Errorf("%s is not in the navigation: %s", here, other.Text())
-		}
+		site.SignedIn(mixed).Get(here).Wants(http.StatusForbidden).
+			Contains(`<a href="` + path + "?tenant=" + elsewhere.String() + `">Hillside Youth Club</a>`)
 		for _, unknown := range []string{uuid.NewString(), "x", site.Fixture.Workspace("Abbey Lane Larder").String()} {
 			page := site.SignedIn(mixed).Get(path + "?tenant=" + unknown)
 			page.Wants(http.StatusForbidden, "You are not a member of this workspace", "Hillside Youth Club")

@@ -209,22 +209,20 @@ func (r *request) show(template string, v view) (err error) {
 	return nil
 }
 
-// fill fills in the frame of a page. It reads no store: it has the choice of the workspace if the request has read the
-// user's workspaces.
+// fill fills in the frame of a page. It reads no store: the navigation has a workspace if the request has read those of
+// the user.
 func (r *request) fill(frame *ui.Frame) {
 	frame.Section, frame.Parent = r.section.Name, r.section.Parent
 	if r.section.Parent == "" { // a page that the navigation does not know belongs to the section before the slash
 		frame.Section, _, _ = strings.Cut(r.section.Name, "/")
 	}
-	frame.Held, frame.Script = r.user.Held, true
+	frame.Script = true
 	frame.Person = &ui.Person{Name: r.user.User.Name, Email: r.user.User.Email}
-	open := r.here.Workspace.ID
-	if open == uuid.Nil {
-		open = r.defaultWorkspace(r.http, r.memberships)
-	} else {
-		frame.WorkspaceID = open.String()
+	here := r.here.Workspace.ID
+	if here == uuid.Nil {
+		here = r.defaultWorkspace(r.http, r.memberships)
 	}
-	frame.Switcher = r.switcher(r.user, frame.Section, r.memberships, open)
+	frame.Place = workspaceMenu(r.section, r.memberships, here)
 }
 
 // refuse makes the next page say that the form was refused, and why. It returns the request.

@@ -46,13 +46,13 @@ import (
 
 // The sections and some of their pages.
 var (
-	userSection          = ui.Section{Name: "user", Title: "User"}
+	userSection          = ui.Section{Name: "user", Title: "Profile"}
 	emailSection         = ui.Section{Name: "user/email", Title: "Change your e-mail address"}
 	deletionSection      = ui.Section{Name: "user/delete", Title: "Delete your account"}
 	membersSection       = ui.Section{Name: "members", Title: "Members", Needs: perm.AccountReadMembers}
 	leaveSection         = ui.Section{Name: "members"} // every member may leave
 	developersSection    = ui.Section{Name: "developers", Title: "Developers", Needs: perm.AccountAPIAccess}
-	connectorsSection    = ui.Section{Name: "connectors", Title: "Connectors", Needs: perm.AccountAPIAccess}
+	connectorsSection    = ui.Section{Name: "connectors", Title: "Assistants", Needs: perm.AccountAPIAccess}
 	assistantsSection    = ui.Section{Name: "connect", Title: "Connect an assistant"}
 	appsSection          = ui.Section{Name: "apps", Title: "Connected apps"}
 	securitySection      = ui.Section{Name: "security", Title: "Security"}
@@ -73,11 +73,12 @@ func sectionOf(parent ui.Section, name, title string, needs perm.Permission) ui.
 	return ui.Section{Name: name, Title: title, Needs: needs, Parent: parent.Name}
 }
 
-// Sections returns the sections, in the order of the navigation, and their pages that have no link there.
+// Sections returns the sections, in the order of the navigation, which has the user's own pages before those of a
+// workspace, and their pages that have no link there.
 func Sections() []ui.Section {
 	return []ui.Section{
-		userSection, membersSection, developersSection, connectorsSection, assistantsSection, appsSection,
-		securitySection, auditSection, inviteSection, applicationsSection, webhooksSection, logSection,
+		userSection, securitySection, appsSection, assistantsSection, membersSection, connectorsSection,
+		developersSection, auditSection, inviteSection, applicationsSection, webhooksSection, logSection,
 	}
 }
 
@@ -161,7 +162,6 @@ func (s *Settings) userRoutes() []route {
 	deletion, password, app := (*request).deletion, (*request).password, (*request).authenticator
 	return []route{
 		{"/settings/passkey-offer", userSection, nil, s.declinePasskey},
-		{"/settings/workspace", userSection, nil, s.chooseWorkspace},
 		{"/settings/user", userSection, s.showUser, nil},
 		{"/settings/user/name", userSection, nil, s.setName},
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
@@ -263,23 +263,6 @@ func (r *request) shownSection() ui.Section {
 		}
 	}
 	return userSection
-}
-
-// chooseWorkspace takes tenant and section. It stores the workspace and shows the section again.
-func (s *Settings) chooseWorkspace(r *request) error {
-	id, malformed := web.ParseID(r.form.Get("tenant"))
-	if _, member := r.membership(id.String()); member {
-		if err := s.Sessions.ChooseWorkspace(r.w, r.http, id); err != nil {
-			return err
-		}
-	}
-	section := r.shownSection()
-	path := section.Path()
-	if section.Needs != "" && malformed == nil {
-		path += "?tenant=" + id.String()
-	}
-	ui.Redirect(r.w, path)
-	return nil
 }
 
 // A Store is the database of the pages. A change with an event records the event, and returns audit.ErrNotAuthorized if

@@ -23,7 +23,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
-// showUser shows Settings → User.
+// showUser shows Settings → Profile.
 func (s *Settings) showUser(r *request) error {
 	view := &listView[workspace.Membership]{Rows: r.memberships}
 	view.Form = r.typed(url.Values{"name": {r.user.User.Name}})
@@ -41,7 +41,7 @@ func (s *Settings) setName(r *request) error {
 	return r.done(err, "Your name was saved.")
 }
 
-// An emailView is Settings → User → Change your e-mail address.
+// An emailView is Settings → Profile → Change your e-mail address.
 type emailView struct {
 	page
 	Confirm string // path at which the user must reauthenticate first, or ""
@@ -89,7 +89,7 @@ func (s *Settings) changeEmail(r *request) error {
 	return r.done(err, "We sent a link to both addresses. Open both links to change your address.")
 }
 
-// A deletionView is Settings → User → Delete your account.
+// A deletionView is Settings → Profile → Delete your account.
 type deletionView struct {
 	page
 	Summary useraccount.Summary // what ends, and what does not

@@ -18,35 +18,38 @@ func inTwo(site *browsertest.Server) (browsertest.Person, string) {
 	return ada, first.String()
 }
 
-const switching = "/settings/workspace"
+// at checks that the navigation of a page is that of a workspace.
+func at(page *browsertest.Page, workspace string) *browsertest.Page {
+	return page.Contains(`<a href="/settings/audit?tenant=` + workspace + `"`)
+}
 
-// After a form is sent, the page's URL is the form's, which a GET does not serve.
-func TestWorkspaceSwitcher_LeadsToThePageAndPersists(t *testing.T) {
+// ofWorkspaces are pages of a workspace with the section to which they belong.
+func ofWorkspaces() map[string]string {
+	return map[string]string{
+		developers: developers, newToken: developers, applications: applications, newApp: applications, hooks: hooks,
+		connectors: connectors, connectionLog: connectionLog, "/settings/audit": "/settings/audit",
+	}
+}
+
+// Each page of a workspace has links to the same section of the user's other workspaces. After a form is sent, the
+// page's URL is the form's, which a GET does not serve.
+func TestNavigation_LinksToOtherWorkspaces(t *testing.T) {
 	site := shared(t)
 	ada, first := inTwo(site)
 	own := site.Fixture.WorkspaceID.String()
 	browser := site.SignedIn(ada)
-	bad := savePolicy(browser, "31", anyPlatform, perm.ProgrammesRead)
-	for section, page := range map[string]*browsertest.Page{
-		developers: browser.Post(tokens+"/revoke",
-			url.Values{"key": browser.Get(newToken).Form(tokens)["key"], "tenant": {first}}).Follow(),
-		applications:      browser.Get(applications),
-		hooks:             browser.Get(hooks),
-		connectors:        bad,
-		"/settings/audit": browser.Get("/settings/audit"),
-	} {
-		for _, workspace := range []string{own, first} {
-			to := page.Send(switching, browsertest.Fields{"tenant": workspace}).Location()
-			if to != section+"?tenant="+workspace || browser.Get(to).Status != http.StatusOK {
-				t.Errorf("the workspace switcher of %s leads to %q", section, to)
-			}
-		}
+	other := func(page *browsertest.Page, section string) {
+		page.Contains(`<a href="` + section + "?tenant=" + first + `">Abbey Lane Larder</a>`)
 	}
-	browser.Get("/settings/user").Send(switching, browsertest.Fields{"tenant": own}).LeadsTo("/settings/user")
-	for _, page := range []string{developers, connectors, "/settings/audit", "/settings/user"} {
-		browser.Get(page).Keeps(switching, "tenant", own)
+	browser.Get(developers + "?tenant=" + own)
+	other(savePolicy(browser, "31", anyPlatform, perm.ProgrammesRead), connectors)
+	for page, section := range ofWorkspaces() {
+		other(at(browser.Get(page+"?tenant="+own).As(page), own), section)
+		browser.Get(section + "?tenant=" + first).As(page).Wants(http.StatusOK).
+			Contains(`<a href="` + section + "?tenant=" + own + `">Riverside Food Bank</a>`)
 	}
-	browser.Get(developers+"?tenant="+first).Keeps(switching, "tenant", first)
+	browser.Get(developers + "?tenant=" + own)
+	other(browser.Get("/settings/user"), connectors) // the first section that ada may open there
 }
 
 // A workspace that was visited stays chosen (contract, section 7), for every page and for a form without a workspace.
@@ -57,87 +60,45 @@ func TestWorkspace_StaysChosenOnceVisited(t *testing.T) {
 	for _, workspace := range []string{first, site.Fixture.WorkspaceID.String(), first} {
 		browser.Get(applications + "?tenant=" + workspace).Wants(http.StatusOK)
 		for _, page := range []string{developers, newToken, hooks, connectors, "/settings/user", "/settings/apps"} {
-			browser.Get(page).Keeps(switching, "tenant", workspace)
+			at(browser.Get(page).As(page), workspace)
 		}
 		form := browser.Get(newApp).Form(apps)
 		form.Del("tenant")
-		browser.Post(apps, form).Keeps(switching, "tenant", workspace)
+		at(browser.Post(apps, form), workspace)
 	}
 	elsewhere := site.Fixture.Workspace("Zion Hall").String()
 	browser.Get(members + "?tenant=" + elsewhere).Wants(http.StatusForbidden)
-	browser.Get(developers).Keeps(switching, "tenant", first)
+	at(browser.Get(developers), first)
 }
 
-// The switcher is on every page, also if the user may open the page in only one workspace.
-func TestWorkspaceSwitcher_IsOnEveryPage(t *testing.T) {
+// The navigation has the pages that the user may open in the workspace, and no workspace in which there are none.
+// Without a visit, it has the first workspace with pages.
+func TestNavigation_HasPagesThatUserMayOpen(t *testing.T) {
 	site := shared(t)
 	ada, other := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
 	site.Fixture.Join(other, ada.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	for _, path := range []string{"/settings/user", developers, newToken, applications, connectors, connectionLog} {
-		page := browser.Get(path)
-		if len(page.Elements("option")) < 2 {
-			t.Errorf("%s has no switcher", path)
-		}
-		to := page.Send(switching, browsertest.Fields{"tenant": other.String()}).Follow().As(path)
-		to.Keeps(switching, "tenant", other.String())
-		if path != "/settings/user" {
-			to.Says("You cannot manage API access in this workspace")
-		}
+	own := site.Fixture.WorkspaceID.String()
+	for path := range ofWorkspaces() {
+		at(browser.Get(path).As(path).Wants(http.StatusOK), own).Omits(`"/settings/members`, ">Abbey Lane Larder<")
+		browser.Get(path+"?tenant="+other.String()).As(path).
+			Wants(http.StatusForbidden, "In Abbey Lane Larder, you do not have the permission").
+			Contains(`?tenant=` + own + `">Riverside Food Bank</a>`).
+			Omits("?tenant=" + other.String())
 	}
-	// The chosen workspace is the default of every page, also of those that the user may not open there.
-	for _, path := range []string{developers, connectors, "/settings/audit"} {
-		browser.Get(path).Wants(http.StatusForbidden, "In Abbey Lane Larder, you do not have the permission").
-			Keeps(switching, "tenant", other.String())
-	}
+	at(browser.Get("/settings/user"), own)
+	site.SignedIn(site.Member(perm.ProgrammesRead)).Get("/settings/user").
+		Contains(`<a href="/settings/security"`).Omits(`id="group-workspace"`)
 }
 
-// Without a choice, every page is about the same workspace, and names of organisations are shown only where the names
-// of workspaces are equal.
-func TestWorkspaceSwitcher_HasOneDefault(t *testing.T) {
+// Names of organisations are shown only where the names of workspaces are equal.
+func TestNavigation_NamesOrganisationsOfEqualNames(t *testing.T) {
 	site := shared(t)
-	ada, other := developer(site, perm.ProgrammesRead), site.Fixture.Workspace("Abbey Lane Larder")
-	site.Fixture.Join(other, ada.ID, perm.ProgrammesRead)
+	ada, _ := inTwo(site)
 	browser := site.SignedIn(ada)
-	for _, path := range []string{"/settings/user", developers, connectors, "/settings/audit", "/settings/apps"} {
-		browser.Get(path).Keeps(switching, "tenant", site.Fixture.WorkspaceID.String()).Omits("Abbey Lane Larder (")
-	}
-	site.Fixture.Join(site.Fixture.Workspace("Abbey Lane Larder"), ada.ID, perm.ProgrammesRead)
+	browser.Get("/settings/user").Omits(">Abbey Lane Larder (")
+	site.Fixture.Join(site.Fixture.Workspace("Abbey Lane Larder"), ada.ID, perm.AccountAPIAccess)
 	browser.Get("/settings/user").Times(2, ">Abbey Lane Larder (") // with the organisation's name
-}
-
-func TestWorkspaceSwitcher_StoresOnlyOwnWorkspaces(t *testing.T) {
-	site := shared(t)
-	ada, first := inTwo(site)
-	other := site.Fixture.Workspace("Zion Hall").String()
-	browser := site.SignedIn(ada)
-	for _, tenant := range []string{other, "x", "//elsewhere.example"} {
-		page := browser.Get("/settings/audit").Send(switching, browsertest.Fields{"tenant": tenant})
-		if to := page.Location(); to != "/settings/audit" && to != "/settings/audit?tenant="+other {
-			t.Errorf("%q leads to %q", tenant, to)
-		}
-		browser.Get("/settings/audit").As(tenant).Keeps(switching, "tenant", first)
-	}
-	browser.Get("/settings/audit").Send(switching, browsertest.Fields{"section": "//elsewhere.example"}).
-		LeadsTo("/settings/user")
-	browser.Post(switching, url.Values{"tenant": {first}}).Wants(http.StatusForbidden)
-}
-
-func TestNavigation_KeepsWorkspace(t *testing.T) {
-	site := shared(t)
-	ada, first := inTwo(site)
-	browser := site.SignedIn(ada)
-	ofWorkspace := []string{developers, connectors, "/settings/audit"}
-	for _, workspace := range []string{first, site.Fixture.WorkspaceID.String()} {
-		for _, from := range ofWorkspace {
-			page := browser.Get(from + "?tenant=" + workspace)
-			for _, to := range ofWorkspace {
-				page.Contains(`<a href="` + to + "?tenant=" + workspace + `"`)
-			}
-			page.Omits(`"/settings/user?`)
-		}
-	}
-	browser.Get("/settings/user").Contains(`<a href="/settings/connectors"`)
 }
 
 func TestForms_OutdatedFormLeadsBackToWorkspace(t *testing.T) {
@@ -166,16 +127,15 @@ func TestNotFound_SignedInUserSeesNavigation(t *testing.T) {
 	site.SignedIn(ada).Get(path).As("user").Wants(http.StatusNotFound).Contains(navigation, ada.Email)
 }
 
-// Pages about an error have the choice of the workspace: the one of the request is chosen, and its links keep it.
-func TestErrorPages_HaveWorkspaceSwitcher(t *testing.T) {
+// Pages about an error have the navigation of the workspace of the request.
+func TestErrorPages_HaveWorkspace(t *testing.T) {
 	site := own(t)
 	ada, first := inTwo(site)
 	browser := site.SignedIn(ada)
-	browser.Get("/settings/nothing").Send(switching, browsertest.Fields{"tenant": first}).LeadsTo("/settings/user")
 	own := site.Fixture.WorkspaceID.String()
+	at(browser.Get("/settings/nothing").Wants(http.StatusNotFound), first)
 	site.Fixture.Exec(`alter table account.oauth_clients rename to hidden`)
-	browser.Get(applications+"?tenant="+own).Wants(http.StatusServiceUnavailable).Keeps(switching, "tenant", own).
-		Contains(`<a href="/settings/connectors?tenant=` + own + `"`)
+	at(browser.Get(applications+"?tenant="+own).Wants(http.StatusServiceUnavailable), own)
 }
 
 func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {

@@ -333,13 +333,12 @@ func (h *Handler) securityFrame(v *visit, title string) (ui.Frame, error) {
 	if err != nil {
 		return ui.Frame{}, err
 	}
-	switcher, err := h.Switcher(v.r, v.current, "security")
+	place, err := h.Place(v.r, v.current)
 	return ui.Frame{
-		Title:    title,
-		Section:  "security",
-		Switcher: switcher,
-		Held:     v.current.Held,
-		Notice:   notice,
-		Person:   person(v.current.User),
+		Title:   title,
+		Section: "security",
+		Place:   place,
+		Notice:  notice,
+		Person:  person(v.current.User),
 	}, err
 }

@@ -106,8 +106,8 @@ type Deps struct {
 	Sessions     *session.Sessions
 	Pages        *ui.Pages
 	Proxies      web.Proxies
-	// Switcher returns the choice of the workspace in the header of a page, or nil.
-	Switcher func(r *http.Request, user session.CurrentUser, section string) (*ui.Switcher, error)
+	// Place returns the workspace in the navigation of a page of Settings, Security, or nil.
+	Place func(r *http.Request, user session.CurrentUser) (*ui.Place, error)
 	// Application returns the name of the application that sent the user to a local path, or "".
 	Application func(ctx context.Context, path string) string
 	// PropagateRevocation propagates the end of a grant to Redis.

@@ -16,9 +16,7 @@ type Frame struct {
 	Section      string    // the name of the open section of the settings
 	Sections     []Section // set by Show
 	Parent       string    // the name of the section that the navigation marks, if it is another one
-	Held         perm.Set  // what the user holds in any workspace, for the sections that need a permission
-	Switcher     *Switcher // of the workspace; nil if the user has one or none
-	WorkspaceID  string    // the page's workspace, for the links to its other pages; "" if it has none
+	Place        *Place    // the workspace in the navigation; nil if the user may open the settings of none
 	Notice       string    // result of the last action
 	Problem      string    // why the last action was refused
 	Problems     Problems  // the fields that Problem is about, if any
@@ -36,11 +34,11 @@ type Frame struct {
 
 func (f *Frame) frame() *Frame { return f }
 
-// A Switcher is the form in the header of the settings that chooses the workspace of the pages.
-type Switcher struct {
-	Key        string
-	Section    string // the open one, which is shown again
-	Workspaces []Workspace
+// A Place is the workspace whose pages the navigation links to: that of the page, or the one that was visited last.
+type Place struct {
+	Workspace
+	Held   perm.Set // what the user may do there
+	Others []Link   // to the other workspaces whose settings the user may open
 }
 
 // A Person is the signed-in user.

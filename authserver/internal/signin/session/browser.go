@@ -17,7 +17,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
@@ -74,7 +73,6 @@ var (
 type CurrentUser struct {
 	SignInID        uuid.UUID
 	User            workspace.User
-	Held            perm.Set  // permissions that the user holds in any workspace, for the navigation
 	AuthenticatedAt time.Time // when the user last authenticated at this browser
 	SecondFactor    SecondFactor
 	Method          string // of the sign-in: Password, Passkey or OIDC

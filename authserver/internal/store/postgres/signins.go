@@ -52,12 +52,11 @@ func (s *SignIns) ReauthenticateSignIn(ctx context.Context, user uuid.UUID, by s
 const signInCounts = `s.ended_at is null and s.expires_at > now() and s.last_seen_at > now() - $1::interval`
 
 // SignIn reads a valid sign-in with its user, who must not be disabled, and records when it was last seen, to the
-// minute. It also reads which permissions the user holds in any workspace, which the navigation of every page needs.
+// minute.
 func (s *SignIns) SignIn(ctx context.Context, id uuid.UUID) (session.CurrentUser, bool, error) {
 	scan := func(row pgx.CollectableRow) (c session.CurrentUser, err error) {
-		err = row.Scan(&c.SignInID, &c.User.ID, &c.User.Email, &c.User.Name, &c.Held, &c.SecondFactor.Has,
+		err = row.Scan(&c.SignInID, &c.User.ID, &c.User.Email, &c.User.Name, &c.SecondFactor.Has,
 			&c.SecondFactor.Used, &c.Method, &c.HasPasskey)
-		c.Held = ordered(c.Held)
 		return c, err
 	}
 	return one(ctx, s.db, "read sign-in", scan, `
@@ -71,9 +70,7 @@ with counting as (
   update account.sign_ins set last_seen_at = now()
   where id = (select id from counting where last_seen_at < now() - interval '1 minute')
 )
-select id, user_id, email, name,
-  array(select distinct unnest(m.permissions) from account.memberships m where m.user_id = counting.user_id),
-  has, used, method, has_passkey
+select id, user_id, email, name, has, used, method, has_passkey
 from counting`, session.IdleTimeout, id)
 }
 

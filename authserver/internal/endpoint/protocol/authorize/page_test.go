@@ -145,7 +145,7 @@ func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 		browser.Get(path).As(path).Wants(http.StatusOK).Lacks("workspace of Riverside")
 	}
 	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	browser.Get(settings).Says("Elsewhere Riverside Food Bank Switch workspace")
+	browser.Get(settings).Says("Workspace: Riverside Food Bank Elsewhere")
 	site.Fixture.Exec(`update account.tenants set name = 'Elsewhere' where id = $1`, site.Fixture.WorkspaceID)
 	browser.Get(settings).Says("Elsewhere (Elsewhere Trust)", "Elsewhere (Riverside Food Bank)")
 }
@@ -252,7 +252,7 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	site.LimitConnectors(readOnly(7))
 	page := ada.Get(request(connector(assistant)))
 	page.Wants(http.StatusOK, "7 days", "Not allowed by the workspace's connector policy", "Add and change programmes",
-		"in Settings, under Connectors")
+		"in Settings, under Assistants")
 	page.Lacks("All permissions above")
 	g := granted(t, site, assistant, approve(page))
 	life, want := time.Until(g.Ends), perm.NewSet(perm.ProgrammesRead)
