@@ -135,7 +135,7 @@ func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
 	}
 	focus(t, browser, tab, "Token")
 	browser.Press(ws.Token)
-	focus(t, browser, tab, "Workspace identifier")
+	focus(t, browser, tab, "Workspace ID")
 	browser.Press(ws.Workspace.ID)
 	focus(t, browser, tab, "Python")
 	browser.Press(enter)

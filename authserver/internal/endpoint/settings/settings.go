@@ -167,6 +167,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
 		{"/settings/user/delete", deletionSection, with(deletion, s.showDeletion), with(deletion, s.deleteAccount)},
 		{"/settings/connect", assistantsSection, s.showAssistants, nil},
+		{"/settings/connect/new", assistantsSection, s.serveNewConnection, nil},
 		{"/settings/apps", appsSection, s.showApps, nil},
 		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
 		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -21,6 +22,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // showUser shows Settings → Profile.
@@ -330,9 +332,16 @@ func (p place) Enables() bool {
 // mostPlacesAsk limits the buttons of the page that ask an administrator.
 const mostPlacesAsk = 20
 
+// A connectView is Settings → Connect an assistant. Its script looks for connections that were made after Since.
+type connectView struct {
+	listView[place]
+	Since int64 // Unix time in milliseconds
+}
+
 // showAssistants shows Settings → Connect an assistant, which explains how, for each workspace of the user.
 func (s *Settings) showAssistants(r *request) error {
-	view, modules := &listView[place]{}, read(r, s.Store.Modules, r.user.User.ID)
+	view, modules := &connectView{Since: s.Now().UnixMilli()}, read(r, s.Store.Modules, r.user.User.ID)
+	view.Watches = true
 	for i, m := range r.memberships {
 		one := placeOf(m, s.BaseURL+"/mcp", modules[m.Workspace.ID])
 		if !m.Workspace.LLMIntegration && !one.Enables() && i < mostPlacesAsk {
@@ -341,6 +350,28 @@ func (s *Settings) showAssistants(r *request) error {
 		view.Rows = append(view.Rows, one)
 	}
 	return r.show("connect", view)
+}
+
+// serveNewConnection serves GET /settings/connect/new (since, Unix time in milliseconds): the latest live connection of
+// the user that was made since then (JSON), or 204.
+func (s *Settings) serveNewConnection(r *request) error {
+	since, err := strconv.ParseInt(r.form.Get("since"), 10, 64)
+	if err != nil {
+		r.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	connections, err := s.Store.ConnectedApps(r.ctx(), r.user.User.ID)
+	if err != nil {
+		return err
+	}
+	for _, c := range connections { // the latest first
+		if c.Live(s.Now()) && c.Grant.Created.UnixMilli() > since {
+			web.JSON(r.w, http.StatusOK, map[string]string{"application": c.Application, "workspace": c.Workspace})
+			return nil
+		}
+	}
+	r.w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // placeOf returns what an assistant can do in a workspace at the address of the MCP endpoint.

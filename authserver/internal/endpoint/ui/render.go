@@ -16,13 +16,16 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"log/slog"
 	"math"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"reflect"
 	"slices"
@@ -153,11 +156,11 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame, outside bool) {
 	if !outside {
 		policy += "; form-action 'self'"
 	}
-	if frame.Script || frame.AsksPasskey || frame.AsksPassword {
+	if frame.Script || frame.AsksPasskey || frame.AsksPassword || frame.Watches {
 		policy += "; script-src 'self'"
 	}
-	if frame.AsksPasskey || frame.AsksPassword {
-		policy += "; connect-src 'self'" // for the challenge, and to send the password again
+	if frame.AsksPasskey || frame.AsksPassword || frame.Watches {
+		policy += "; connect-src 'self'" // for the challenge, to send the password again, and for new connections
 	}
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Frame-Options", "DENY")
@@ -177,6 +180,8 @@ func (p *Pages) functions() template.FuncMap {
 		"local":    timeElement("moment", toMinute),
 		"brief":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05") },
 		"initials": initials,
+		"cursor":   p.cursorLink,
+		"vscode":   p.vscodeLink,
 		"address":  addressParts,
 		"count":    Count,
 		"describe": describe,
@@ -185,6 +190,20 @@ func (p *Pages) functions() template.FuncMap {
 		"boxes":    boxes,
 		"askat":    func(i int, a Ask) askForm { return askForm{a, "ask-" + strconv.Itoa(i)} },
 	}
+}
+
+// cursorLink returns the link that adds the MCP endpoint with this address to Cursor (cursor.com, MCP install links).
+func (p *Pages) cursorLink(address string) template.URL {
+	server, _ := json.Marshal(map[string]string{"url": address}) // a string always marshals
+	query := url.Values{"name": {p.brand.Name()}, "config": {base64.StdEncoding.EncodeToString(server)}}
+	return template.URL("cursor://anysphere.cursor-deeplink/mcp/install?" + query.Encode())
+}
+
+// vscodeLink returns the link that adds the MCP endpoint with this address to VS Code (code.visualstudio.com, MCP
+// developer guide).
+func (p *Pages) vscodeLink(address string) template.URL {
+	server, _ := json.Marshal(map[string]string{"name": p.brand.Name(), "type": "http", "url": address})
+	return template.URL("vscode:mcp/install?" + url.PathEscape(string(server)))
 }
 
 // initials returns the one or two letters that represent a name in a tile.

@@ -24,6 +24,7 @@ type Frame struct {
 	Script       bool      // copy buttons, local times, and protection against double clicks; the page works without
 	AsksPasskey  bool      // a form of this page requests a passkey with a script
 	AsksPassword bool      // a script sends a form of this page, with a password, again while the server is busy
+	Watches      bool      // a script of this page looks for new connections
 	Offer        Offer     // set by Show
 	RequestID    string    // set by Show, on pages about an error
 	Refused      bool      // set by Show, on pages with the form that was refused: the title says so (WCAG 2.2, 2.4.2)

@@ -24,11 +24,3 @@ document.addEventListener("submit", function (event) {
 window.addEventListener("pageshow", function () {
   document.querySelectorAll("form[data-sent]").forEach(function (form) { delete form.dataset.sent; });
 });
-
-// On phones the navigation is one line that scrolls: show the current section.
-(function () {
-  var here = document.querySelector(".sections [aria-current]");
-  if (!here) { return; }
-  var line = here.closest("ul");
-  line.scrollLeft = here.offsetLeft - (line.clientWidth - here.offsetWidth) / 2;
-})();
