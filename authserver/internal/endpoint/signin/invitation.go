@@ -93,7 +93,7 @@ func (h *Handler) fillIn(v *visit, status int, page *invitationPage) error {
 	page.Inviter, page.Email, page.Permissions = v.offer.Inviter, v.offer.Email, v.offer.Permissions
 	page.HasAccount, page.Mailed = v.tellsAccount(), v.offer.Mailed
 	page.Token, page.SignIn, page.Passkeys = v.token, signInPath(v.invitationPath()), h.RelyingParty != nil
-	page.AsksPasskey = page.Passkeys && !v.signedIn && !page.HasAccount
+	page.Script, page.AsksPasskey = true, page.Passkeys && !v.signedIn && !page.HasAccount
 	if v.signedIn {
 		page.Person, page.Key = person(v.current.User), h.invitations.Seal([]byte(keyOf(v)))
 		if spelling.Key(v.current.User.Email) != spelling.Key(v.offer.Email) {

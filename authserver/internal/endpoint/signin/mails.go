@@ -102,7 +102,7 @@ func (h *Handler) resetPage(v *visit) (password.Link, *ui.NewPassword, error) {
 		return link, nil, err
 	}
 	page := &ui.NewPassword{
-		Frame:     ui.Frame{Title: "Set a new password"},
+		Frame:     ui.Frame{Title: "Set a new password", Script: true},
 		Email:     link.Email,
 		Token:     token.Reveal(),
 		Others:    link.Removable() && !link.TakesOver,

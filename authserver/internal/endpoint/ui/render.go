@@ -156,7 +156,7 @@ func (p *Pages) headers(w http.ResponseWriter, frame *Frame, outside bool) {
 	if !outside {
 		policy += "; form-action 'self'"
 	}
-	if frame.Script || frame.AsksPasskey || frame.AsksPassword || frame.Watches {
+	if frame.Scripts() {
 		policy += "; script-src 'self'"
 	}
 	if frame.AsksPasskey || frame.AsksPassword || frame.Watches {

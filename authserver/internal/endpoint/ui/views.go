@@ -35,6 +35,9 @@ type Frame struct {
 
 func (f *Frame) frame() *Frame { return f }
 
+// Scripts reports whether the page has scripts. One of them shows what is typed as a password.
+func (f *Frame) Scripts() bool { return f.Script || f.AsksPasskey || f.AsksPassword || f.Watches }
+
 // A Place is the workspace whose pages the navigation links to: that of the page, or the one that was visited last.
 type Place struct {
 	Workspace
