@@ -46,7 +46,7 @@ func sets(form *browsertest.Page, chosen string) *browsertest.Page {
 	return form.Send(resetPage, browsertest.Fields{"new-password": chosen})
 }
 
-// F2, F3, F4. Earlier links end with the first use.
+// F2, F3, F4, F8. Earlier links end with the first use.
 func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
 	s := mailing(t)
 	who := s.person()
@@ -60,7 +60,7 @@ func TestForgotten_LinkSetsPasswordOnceAndEndsSignIns(t *testing.T) {
 		s.wants(chosen, sets(form, chosen), 400, refusal)
 	}
 	done := sets(form, newPassword)
-	s.needs("a good password", done, 303, "/login?password-set=1")
+	s.needs("a good password", done, 303, "/settings/user")
 	s.needs("the page after it", done.Follow(), 200, "Your new password is set")
 	equal(t, "a browser is signed in", inside(earlier), false)
 	s.wants("a used link", s.browser().Get(first), 404)
@@ -79,6 +79,22 @@ func (s *site) addLink(who browsertest.Person) {
 	s.t.Helper()
 	s.fixture.Exec(`insert into account.identities (issuer, subject, user_id)
 		values ('https://id.test', $1::uuid::text, $1)`, who.ID)
+}
+
+// F8. The new password does not replace the second factor.
+func TestForgotten_ResetAsksForCode(t *testing.T) {
+	s := mailing(t)
+	who := s.person()
+	const appPage = "/settings/security/authenticator"
+	own := s.signedIn(who)
+	setUp(t, own, appPage)
+	codes := codesOn(own.Get(appPage).Send(appPage+"/codes", browsertest.Fields{}))
+	browser := s.browser()
+	asked := sets(browser.Get(s.forgotten(who)), newPassword)
+	s.needs("the reset", asked, 200, "Your account also needs a code")
+	equal(t, "signed in before the code", inside(browser), false)
+	s.needs("a recovery code", asked.Send("/login/code", browsertest.Fields{"code": codes[0]}), 303, "/settings/user")
+	equal(t, "signed in", inside(browser), true)
 }
 
 func TestForgotten_ResetRemovesPasskeysOnlyOnRequest(t *testing.T) {

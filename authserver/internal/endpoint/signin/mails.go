@@ -37,6 +37,8 @@ import (
 //	F7 If the address was never proven, a new password first ends all that the account had (useraccount.Takeover), and
 //	   proves it. A second factor does not prevent that, even if a workspace requires one, because another person may
 //	   have added it.
+//	F8 A new password signs the user in, as it would on the sign-in page: an authenticator app is still asked for a
+//	   code.
 
 const requested = "requested"
 
@@ -48,7 +50,8 @@ func (h *Handler) showForgotten(v *visit) error {
 }
 
 func (h *Handler) forgottenPage(email string) *ui.Forgotten {
-	return &ui.Forgotten{Frame: ui.Frame{Title: "Forgot your password?"}, Mails: h.Members.Mailed(), Email: email}
+	frame := ui.Frame{Title: "Forgot your password?", Script: true}
+	return &ui.Forgotten{Frame: frame, Mails: h.Members.Mailed(), Email: email}
 }
 
 // requestReset serves POST /login/forgotten (email): 303 to ?requested, else the form again (400, 429, 503).
@@ -154,8 +157,8 @@ func kept(form url.Values) (keep []uuid.UUID) {
 	return keep
 }
 
-// resetPassword serves POST /login/reset (token, new-password, remove, listed, end-…): 303 to the sign-in page, else
-// the form again (400, 404, 429, 503).
+// resetPassword serves POST /login/reset (token, new-password, remove, listed, end-…): it signs the user in, or asks for
+// a code first; else the form again (400, 404, 429, 503).
 func (h *Handler) resetPassword(v *visit) error {
 	ctx := v.r.Context()
 	link, page, err := h.resetPage(v) // before the password is hashed, which is costly
@@ -196,7 +199,16 @@ func (h *Handler) resetPassword(v *visit) error {
 	for _, g := range ended {
 		h.PropagateRevocation(ctx, g.ID, g.Ends, grant.ByUser)
 	}
-	return v.redirect("/login?" + ui.PasswordSet + "=1")
+	user := workspace.User{ID: link.UserID, Name: link.Name, Email: link.Email}
+	proof := session.Proof{Method: session.Password, PasswordHash: hash}
+	switch err := h.begin(v, user, proof); {
+	case errors.Is(err, session.ErrCodeNeeded):
+		return h.askCode(v, user, proof, "")
+	case err != nil: // the password is set, whatever happened since
+		h.Log.ErrorContext(ctx, "no sign-in after a new password", "error", err)
+		return v.redirect("/login?" + ui.PasswordSet + "=1")
+	}
+	return h.done(v, home, "Your new password is set. All other browsers were signed out.")
 }
 
 // showEmailChange serves GET /email (token): the page of a link that confirms or stops a change of an e-mail address.

@@ -157,6 +157,7 @@ func (h *Handler) Routes() Routes {
 		"/invitation":         {"GET": h.page(invitation, h.showInvitation), "POST": h.invitationForm(h.answer)},
 		"/invitation/account": {"POST": h.invitationForm(h.createAccount)},
 		"/access-requests":    {"POST": h.form(accessRequest, h.askForAccess)},
+		mail.ResetPath:        {"POST": h.form(reset, h.resetPassword)},
 	}
 	if h.RelyingParty != nil {
 		maps.Copy(routes, h.passkeyRoutes())
@@ -170,13 +171,13 @@ func (h *Handler) Routes() Routes {
 		}
 	}
 	routes["/login"]["GET"] = web.CompressPublic(routes["/login"]["GET"])
-	// No session is read: a new password needs none, and none is written before the sign-in that follows.
+	// No session is read.
+	routes[mail.ResetPath]["GET"] = h.page(reset, h.showReset)
 	maps.Copy(routes, Routes{
 		"/login/forgotten": {
 			"GET":  web.CompressPublic(h.page(reset, h.showForgotten)),
 			"POST": h.form(reset, h.requestReset),
 		},
-		mail.ResetPath: {"GET": h.page(reset, h.showReset), "POST": h.form(reset, h.resetPassword)},
 		mail.EmailChangePath: {
 			"GET":  h.page(emailChange, h.showEmailChange),
 			"POST": h.form(emailChange, h.answerEmailChange),

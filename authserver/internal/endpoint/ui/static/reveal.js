@@ -16,3 +16,21 @@ document.querySelectorAll('input[type="password"]').forEach(function (field) {
   field.form.addEventListener("submit", function () { show(false); });
   field.after(button);
 });
+
+// The page for a forgotten password starts with the address that was typed on the sign-in page.
+(function () {
+  var field = document.getElementById("email");
+  var link = document.querySelector('a[href="/login/forgotten"]');
+
+  function stored(use) {
+    try { return use(sessionStorage); } catch (denied) { return null; } // the browser stores nothing for this site
+  }
+
+  if (field && link) {
+    link.addEventListener("click", function () {
+      stored(function (storage) { storage.setItem("email", field.value); });
+    });
+  } else if (field && document.body.dataset.page === "forgotten") {
+    field.value = field.value || stored(function (storage) { return storage.getItem("email"); }) || "";
+  }
+})();
