@@ -3,6 +3,7 @@ package attack
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,24 +21,20 @@ type place struct {
 
 func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 	p, e := newAttack(t)
-	for range 2 { // a second page of programmes, for a cursor
-		p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).
-			Wants(t, http.StatusCreated)
+	api := p.In(e.Workspace, e.Token)
+	for range 2 { // a second page, for a cursor
+		api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Pantry"}).Wants(t, http.StatusCreated)
 	}
-	p.In(e.Workspace, e.Token).JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title": "Second", "allowedOrigins": []string{site},
-		"fields": []map[string]any{{"name": "a", "label": "a", "type": "text", "required": false}},
-	}).Wants(t, http.StatusCreated)
+	addForm(t, api, "Second", "text", []string{site})
 	attempt := e.connector.Begin()
 	consent := e.person.Consent(t, attempt.Query).DecisionForm(t, "approve")
 	other := e.connector.Begin()
 	cursor := func(path string) string {
-		answer := p.In(e.Workspace, e.Token).Get(t, path+"?limit=1").Wants(t, http.StatusOK)
+		answer := api.Get(t, path+"?limit=1").Wants(t, http.StatusOK)
 		meta, _ := answer.Object(t)["meta"].(map[string]any)
 		text, _ := meta["nextCursor"].(string)
 		return text
 	}
-	cookie := sessionCookie(e.person)
 	things := map[string]string{
 		"personal access token": e.Token,
 		"access token":          e.long.AccessToken,
@@ -51,7 +48,7 @@ func TestSecrets_AreAcceptedForTheirPurposeOnly(t *testing.T) {
 		"cursor of programmes":  cursor(harness.ListPath),
 		"cursor of forms":       cursor("/v1/engage/forms"),
 		"embed key":             e.embedKey,
-		"session cookie":        cookie,
+		"session cookie":        sessionCookie(e.person),
 		"grant":                 e.grant,
 		"sign-in":               e.signIn,
 		"client":                e.app.ClientID,
@@ -96,30 +93,22 @@ func placesOf(
 	t *testing.T, p *harness.Product, e *target, things map[string]string, other harness.Attempt, consent harness.Form,
 ) map[string]place {
 	ok := func(answer harness.Answer) bool { return answer.Status < 400 }
-	cookie := sessionCookie(e.person)
-	secret := map[string]bool{
-		e.Token:                      true,
-		e.long.AccessToken:           true,
-		e.tokens.RefreshToken:        true,
-		e.app.ClientSecret:           true,
-		cookie:                       true,
-		consent.Fields.Get("ticket"): true,
-		things["form key"]:           true,
-		things["code"]:               true,
+	ticket := things["consent ticket"]
+	secret := []string{
+		"", e.Token, e.long.AccessToken, e.tokens.RefreshToken, e.app.ClientSecret, things["session cookie"], ticket,
+		things["form key"], things["code"],
 	}
 	return map[string]place{
 		// The access token is a bearer too: each of the next two rows excludes the other's valid token.
 		"as bearer of the API": {"personal access token", func(v string) bool {
 			return v != e.long.AccessToken && ok(p.In(e.Workspace, v).Get(t, harness.ListPath))
 		}},
-		"as access token of the API": {
-			"access token",
-			func(v string) bool { return v != e.Token && ok(p.In(e.Workspace, v).Get(t, harness.ListPath)) },
-		},
-		"as bearer of account routes": {
-			"personal access token",
-			func(v string) bool { return ok(p.As(v).Get(t, e.Clients())) },
-		},
+		"as access token of the API": {"access token", func(v string) bool {
+			return v != e.Token && ok(p.In(e.Workspace, v).Get(t, harness.ListPath))
+		}},
+		"as bearer of account routes": {"personal access token", func(v string) bool {
+			return ok(p.As(v).Get(t, e.Clients()))
+		}},
 		"as bearer of MCP": {"personal access token", func(v string) bool {
 			return ok(p.As(v).JSON(t, http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		}},
@@ -135,16 +124,10 @@ func placesOf(
 			form := harness.Form{Action: consent.Action, Fields: copied(consent.Fields, "ticket", v)}
 			return ok(e.person.Submit(t, form).Answer)
 		}},
-		"as ticket of a choice": {
-			"consent ticket",
-			func(v string) bool { // metadata clients alone get tickets of this kind
-				if v == consent.Fields.Get("ticket") {
-					return true
-				}
-				return ok(e.person.Submit(t, formAt(p, "/oauth/authorize/workspace",
-					url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}})).Answer)
-			},
-		},
+		"as ticket of a choice": {"consent ticket", func(v string) bool { // metadata clients alone get such tickets
+			form := url.Values{"ticket": {v}, "decision": {"choose"}, "workspace": {e.Workspace.ID}}
+			return v == ticket || ok(e.person.Submit(t, formAt(p, "/oauth/authorize/workspace", form)).Answer)
+		}},
 		"as key of a form": {"form key", func(v string) bool {
 			form := sent(t, p, "/settings/developers/tokens/revoke", e.Workspace.ID, v, url.Values{"id": {e.grant}})
 			return ok(e.person.Submit(t, form).Answer)
@@ -163,7 +146,7 @@ func placesOf(
 			return ok(p.In(e.Workspace, e.Token).Get(t, "/v1/engage/forms?cursor="+url.QueryEscape(v)))
 		}},
 		"as embed key": {"embed key", func(v string) bool {
-			if v == "" || secret[v] {
+			if slices.Contains(secret, v) {
 				return false // paths are logged, and no secret may be logged
 			}
 			return ok(p.API().Get(t, "/v1/engage/public/forms/"+url.PathEscape(v)))

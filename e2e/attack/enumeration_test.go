@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,19 +17,13 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/gateway"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Neither the text nor the time of a response may reveal who has an account or which client exists.
 
-// A proxy connects from the gateway's address, so the address in its X-Forwarded-For header is believed. Each attempt
-// can use another address and reaches no limit.
-type proxy struct {
-	client *http.Client
-	next   int
-}
-
-func newProxy(t *testing.T) *proxy {
+// newProxied returns the product as a proxy reaches it: its requests come from the gateway's address, so the address in
+// their X-Forwarded-For header is believed. Each attempt can name another address and reaches no limit.
+func newProxied(t *testing.T) *harness.Product {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(gateway.SourceAddress)}}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 		_, port, err := net.SplitHostPort(address)
@@ -40,49 +33,17 @@ func newProxy(t *testing.T) *proxy {
 		return dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &proxy{
-		client: &http.Client{
-			Transport:     transport,
-			Timeout:       await.Long,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
+	return harness.NewProductWithTransport(t, shared(t), &seen, transport)
 }
 
-// signIn tries a password from a new address. It returns the status, the page and the time that the request took.
-func (x *proxy) signIn(
-	t *testing.T, p *harness.Product, email, password string,
-) (status int, page string, took time.Duration) {
-	t.Helper()
-	x.next++
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.AppURL+"/login",
-		strings.NewReader(url.Values{"email": {email}, "password": {password}}.Encode()))
-	must(t, err)
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	request.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.%d.%d", x.next/250, x.next%250+1))
-	began := time.Now()
-	response, err := x.client.Do(request)
-	must(t, err)
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	must(t, err)
-	return response.StatusCode, string(body), time.Since(began)
-}
+// A try asks with a name and a secret. It returns the response without what always differs, and how long it took.
+type try func(who, secret string) (response string, took time.Duration)
 
 // A kind is a kind of caller. Response times must not differ between kinds.
 type kind struct {
 	name   string
-	sample func() time.Duration
-}
-
-// kindOf returns the kind of callers who ask with a name and a secret.
-func kindOf[A any](
-	name string, ask func(who, secret string) (A, time.Duration), who func() string, secret string,
-) kind {
-	return kind{name, func() time.Duration {
-		_, took := ask(who(), secret)
-		return took
-	}}
+	who    func() string
+	secret string
 }
 
 func always(who string) func() string { return func() string { return who } }
@@ -96,7 +57,7 @@ const (
 // likeInTime compares interleaved samples of each kind with those of the first kind, so that noise affects all alike.
 // The long form compares medians. The short form compares only the fastest samples, which are the work itself: they may
 // differ by half, so it detects that a password is not hashed.
-func likeInTime(t *testing.T, kinds ...kind) {
+func likeInTime(t *testing.T, ask try, kinds ...kind) {
 	t.Helper()
 	samples, typical, allowed := fewSamples, slices.Min[[]time.Duration], 0.5
 	if harness.Long() {
@@ -116,7 +77,8 @@ func likeInTime(t *testing.T, kinds ...kind) {
 	// On a busy machine, a kind may have no undisturbed sample among the first.
 	for n := 0; n < samples || !harness.Long() && n < manyShortSamples && differs(); n++ {
 		for i, k := range kinds {
-			took[i] = append(took[i], k.sample())
+			_, sample := ask(k.who(), k.secret)
+			took[i] = append(took[i], sample)
 		}
 	}
 	for i, k := range kinds {
@@ -135,19 +97,21 @@ func median(durations []time.Duration) time.Duration {
 var requestID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 func TestLogin_DoesNotRevealAccounts(t *testing.T) {
-	p := harness.NewProduct(t, shared(t), &seen) // not in parallel: it measures time
-	x := newProxy(t)
+	p := newProxied(t) // not in parallel: it measures time
 	known, disabled, without := p.Database.User(t), p.Database.User(t), p.Database.User(t)
 	// The hash has the same cost as real users' hashes: it is the hash of the demo's owner.
 	p.Database.Exec(t, `update account.users set password_hash = (select password_hash from account.users where id = $2)
 				where id = $1 or id = $3`, known.ID, p.Demo.Users.Owner.ID, disabled.ID)
 	p.Database.Exec(t, `update account.users set disabled_at = now() where id = $1`, disabled.ID)
 	p.Database.Exec(t, `update account.users set password_hash = null where id = $1`, without.ID)
+	tries := 0
 	ask := func(email, password string) (string, time.Duration) {
-		status, page, took := x.signIn(t, p, email, password)
-		if status != http.StatusBadRequest {
-			t.Fatalf("status %d", status)
-		}
+		tries++
+		from := p.App().With("X-Forwarded-For", fmt.Sprintf("198.51.%d.%d", tries/250, tries%250+1))
+		began := time.Now()
+		answer := from.Form(t, "/login", url.Values{"email": {email}, "password": {password}})
+		took := time.Since(began)
+		page := string(answer.Wants(t, http.StatusBadRequest).Body)
 		return requestID.ReplaceAllString(strings.ReplaceAll(page, email, "EMAIL"), "ID"), took
 	}
 	want, _ := ask(known.Email, "wrong")
@@ -164,10 +128,9 @@ func TestLogin_DoesNotRevealAccounts(t *testing.T) {
 	if page, _ := ask(disabled.Email, p.Demo.Users.Owner.Password); page != want {
 		t.Error("the page for a disabled user with the right password differs")
 	}
-	likeInTime(t, kindOf("a wrong password", ask, always(known.Email), "wrong"),
-		kindOf("an unknown user", ask, unknown, "wrong"),
-		kindOf("a user without a password", ask, always(without.Email), "wrong"),
-		kindOf("a disabled user with the right password", ask, always(disabled.Email), p.Demo.Users.Owner.Password))
+	likeInTime(t, ask, kind{"a wrong password", always(known.Email), "wrong"},
+		kind{"an unknown user", unknown, "wrong"}, kind{"a user without a password", always(without.Email), "wrong"},
+		kind{"a disabled user with the right password", always(disabled.Email), p.Demo.Users.Owner.Password})
 }
 
 func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
@@ -179,15 +142,16 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	p.As(ws.Token).Send(t, http.MethodDelete, ws.Clients()+"/"+deleted.ClientID, "", "").Wants(t, http.StatusNoContent)
 	wrong := deleted.ClientSecret // well-formed, but of another client
-	ask := func(id, secret string) (harness.Answer, time.Duration) {
+	ask := func(id, secret string) (string, time.Duration) {
 		began := time.Now()
 		answer := app.Exchange(t, map[string]any{
 			"client_id": id, "client_secret": secret, "code": "alm_ac_x", "redirect_uri": app.RedirectURI,
 		})
-		return answer, time.Since(began)
+		took := time.Since(began)
+		answer.WantsFlat(t, http.StatusBadRequest, "invalid_client")
+		return string(answer.Body), took
 	}
 	known, _ := ask(app.ClientID, wrong)
-	known.WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	for name, pair := range map[string][2]string{
 		"unknown":         {uuid.NewString(), wrong},
 		"deleted":         {deleted.ClientID, deleted.ClientSecret},
@@ -197,28 +161,22 @@ func TestTokenEndpoint_DoesNotRevealClients(t *testing.T) {
 		"misspelt secret": {app.ClientID, "nonsense"},
 		"empty secret":    {app.ClientID, "x"},
 	} {
-		if answer, _ := ask(pair[0], pair[1]); answer.Status != known.Status ||
-			string(answer.Body) != string(known.Body) {
+		if answer, _ := ask(pair[0], pair[1]); answer != known {
 			t.Errorf("%s differs:\n%s\n%s", name, answer, known)
 		}
 	}
-	basicWrong := p.API().With("Authorization", harness.Basic(basic.ClientID, wrong)).Form(t, harness.TokenPath,
-		url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
-	basicUnknown := p.API().With("Authorization", harness.Basic(uuid.NewString(), wrong)).Form(t, harness.TokenPath,
-		url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
-	if basicWrong.Status != basicUnknown.Status || string(basicWrong.Body) != string(basicUnknown.Body) {
-		t.Errorf("Basic authentication differs:\n%s\n%s", basicWrong, basicUnknown)
+	byBasic := func(id string) harness.Answer {
+		return p.API().With("Authorization", harness.Basic(id, wrong)).Form(t, harness.TokenPath,
+			url.Values{"grant_type": {"authorization_code"}, "code": {"x"}, "redirect_uri": {"x"}})
 	}
+	alike(t, "unknown client with Basic authentication", byBasic(basic.ClientID), byBasic(uuid.NewString()))
 	for _, token := range []string{"alm_rt_x", app.ClientSecret, ws.Token} {
-		one, other := connector.Revoke(t, token), harness.Connector.Revoke(connector, t, token+"x")
-		if one.Status != other.Status || string(one.Body) != string(other.Body) {
-			t.Errorf("a token's response differs:\n%s\n%s", one, other)
-		}
+		alike(t, "revocation of another token", connector.Revoke(t, token), connector.Revoke(t, token+"x"))
 	}
 	// All samples use one unknown client: the first failure of a client ID queries Redis, whether the client exists or
 	// not.
-	likeInTime(t, kindOf("a wrong secret", ask, always(app.ClientID), wrong),
-		kindOf("an unknown client", ask, always(uuid.NewString()), wrong),
-		kindOf("a misspelt secret", ask, always(app.ClientID), "nonsense"),
-		kindOf("a deleted client", ask, always(deleted.ClientID), wrong))
+	likeInTime(t, ask, kind{"a wrong secret", always(app.ClientID), wrong},
+		kind{"an unknown client", always(uuid.NewString()), wrong},
+		kind{"a misspelt secret", always(app.ClientID), "nonsense"},
+		kind{"a deleted client", always(deleted.ClientID), wrong})
 }

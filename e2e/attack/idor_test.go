@@ -235,16 +235,9 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 			if row.id == nil && in == stranger.Workspace.ID {
 				continue
 			}
-			theirs, none := who.try(t, p, op, row, victim, in), who.try(t, p, op, row, &nothing, in)
-			if theirs.Status != none.Status || string(theirs.Body) != string(none.Body) {
-				t.Errorf("the responses differ:\n%s\n%s", theirs, none)
-			}
+			alike(t, "a missing thing", who.try(t, p, op, row, victim, in), who.try(t, p, op, row, &nothing, in))
 		}
-		// Existing and missing workspaces must look alike too.
-		known := who.try(t, p, op, row, victim, victim.Workspace.ID)
-		unknown := who.try(t, p, op, row, victim, uuid.NewString())
-		if known.Status != unknown.Status || string(known.Body) != string(unknown.Body) {
-			t.Errorf("the responses for a known and an unknown workspace differ:\n%s\n%s", known, unknown)
-		}
+		alike(t, "a missing workspace", who.try(t, p, op, row, victim, victim.Workspace.ID),
+			who.try(t, p, op, row, victim, uuid.NewString()))
 	}
 }

@@ -19,7 +19,10 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // seen collects the secrets that the tests of this process have seen.
 var seen harness.Secrets
@@ -37,13 +40,6 @@ func shared(t *testing.T) *stack.Stack {
 	s, err := started()
 	must(t, err)
 	return s
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // newProduct returns the product on the shared stack, and lets the test run in parallel with others.
@@ -77,6 +73,14 @@ func gets(t *testing.T, answer harness.Answer, what string, statuses ...int) {
 	if !slices.Contains(statuses, answer.Status) {
 		want := strings.ReplaceAll(strings.Trim(fmt.Sprint(statuses), "[]"), " ", " or ")
 		t.Errorf("%s: want %s:\n%s", what, want, answer)
+	}
+}
+
+// alike checks that the response to what another caller may have differs in nothing from that to what is missing.
+func alike(t *testing.T, what string, existing, missing harness.Answer) {
+	t.Helper()
+	if existing.Status != missing.Status || string(existing.Body) != string(missing.Body) {
+		t.Errorf("%s can be told from an existing one:\n%s\n%s", what, existing, missing)
 	}
 }
 

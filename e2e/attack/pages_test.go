@@ -110,15 +110,9 @@ func TestBrowser_CrossSitePageChangesNothing(t *testing.T) {
 
 	page = `<iframe id="f" width="600" height="600" src="` + p.AuthorizeURL(e.connector.Begin().Query) + `"></iframe>`
 	browser.Open(address)
-	framed := func() bool {
-		for _, complaint := range browser.Complaints() {
-			if strings.Contains(complaint, "frame-ancestors") {
-				return true
-			}
-		}
-		return false
-	}
-	await.True(t, "the browser refuses to show the consent page in a frame of another site", framed)
+	await.True(t, "the browser refuses to show the consent page in a frame of another site", func() bool {
+		return strings.Contains(strings.Join(browser.Complaints(), "\n"), "frame-ancestors")
+	})
 	page = `<p id="read"></p><script>
 			const show = text => { document.getElementById("read").textContent = text }
 			fetch("` + p.AppURL + `/settings/user", {credentials: "include"}).
@@ -150,58 +144,31 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 	t.Helper()
 	e := newTarget(t, p)
 	e.Owner.Email = `"<img/src=x/onerror=pwned=1>".` + strings.ToLower(e.Owner.ID[:8]) + `@example.org`
+	const ofMembers = ` in (select user_id from account.memberships where tenant_id = $1)`
+	const event = `insert into account.audit_events
+		(id, tenant_id, user_id, actor, action, subject, detail, request_id) `
 	for _, change := range []struct{ sql, name string }{
 		{`update account.tenants set name = $2 where id = $1`, markedName("workspace")},
-		{
-			`update account.organisations set name = $2
-						where id = (select organisation_id from account.tenants where id = $1)`,
-			markedName("organisation"),
-		},
+		{`update account.organisations set name = $2
+			where id = (select organisation_id from account.tenants where id = $1)`, markedName("organisation")},
 		{`update account.oauth_clients set name = $2 where tenant_id = $1`, markedName("application")},
 		{`update account.personal_access_tokens set name = $2 where tenant_id = $1`, markedName("token")},
 		{`update resource.programmes set name = $2, summary = $2 where tenant_id = $1`, markedName("programme")},
 		{`update resource.forms set title = $2 where tenant_id = $1`, markedName("form")},
-		{
-			`update account.users set name = $2
-						where id in (select user_id from account.memberships where tenant_id = $1)`,
-			markedName("person"),
-		},
-		{
-			`update account.users set email = $2
-						where id in (select user_id from account.memberships
-						where tenant_id = $1 and 'account:api:access' = any(permissions))`,
-			e.Owner.Email,
-		},
-		{
-			`update account.passkeys set name = $2
-						where user_id in (select user_id from account.memberships where tenant_id = $1)`,
-			markedName("passkey"),
-		},
-		{
-			`update account.oauth_clients
-						set redirect_uris = redirect_uris || ('https://app.canal-lane.example/cb?x=' || $2)
-						where tenant_id = $1`,
-			`"'><script>pwned=1</script>`,
-		},
-		{
-			`update account.sign_ins set user_agent = $2
-						where user_id in (select user_id from account.memberships where tenant_id = $1)`,
-			markedName("browser"),
-		},
-		{
-			`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-			select gen_random_uuid(), $1, user_id, $2, $2, $2,
-							jsonb_build_object('name', $2::text, 'address', $2::text, 'reason', $2::text), $2
-						from account.memberships where tenant_id = $1`,
-			markedName("event"),
-		},
-		{
-			`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
-			select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x',
-							jsonb_build_object('name', $2::text, 'address', $2::text), ''
-						from account.memberships where tenant_id = $1`,
-			markedName("event of a token"),
-		},
+		{`update account.users set name = $2 where id` + ofMembers, markedName("person")},
+		{`update account.users set email = $2 where id in (select user_id from account.memberships
+			where tenant_id = $1 and 'account:api:access' = any(permissions))`, e.Owner.Email},
+		{`update account.passkeys set name = $2 where user_id` + ofMembers, markedName("passkey")},
+		{`update account.oauth_clients
+			set redirect_uris = redirect_uris || ('https://app.canal-lane.example/cb?x=' || $2)
+			where tenant_id = $1`, `"'><script>pwned=1</script>`},
+		{`update account.sign_ins set user_agent = $2 where user_id` + ofMembers, markedName("browser")},
+		{event + `select gen_random_uuid(), $1, user_id, $2, $2, $2,
+				jsonb_build_object('name', $2::text, 'address', $2::text, 'reason', $2::text), $2
+			from account.memberships where tenant_id = $1`, markedName("event")},
+		{event + `select gen_random_uuid(), $1, user_id, 'user:' || user_id, 'token.created', 'token:x',
+				jsonb_build_object('name', $2::text, 'address', $2::text), ''
+			from account.memberships where tenant_id = $1`, markedName("event of a token")},
 	} {
 		p.Database.Exec(t, change.sql, e.Workspace.ID, change.name)
 	}
@@ -213,18 +180,16 @@ func newMarkedTarget(t *testing.T, p *harness.Product) *target {
 func pagesOf(p *harness.Product, e *target) map[string][]string {
 	in := "?tenant=" + e.Workspace.ID
 	return map[string][]string{
-		p.AppURL + "/settings/user":              {"person", "workspace", "organisation"},
-		p.AppURL + "/settings/developers" + in:   {"token", "workspace"},
-		p.AppURL + "/settings/applications" + in: {"application", "workspace"},
-		p.AppURL + "/settings/webhooks" + in:     {"workspace"},
-		p.AppURL + "/settings/webhooks/new" + in: {"workspace"},
-		p.AppURL + "/settings/apps":              {"application", "workspace"},
-		p.AppURL + "/settings/security":          {"token", "event of a token"},
-		p.AppURL + "/settings/audit" + in:        {"event", "workspace"},
-		p.AppURL + "/settings/connectors" + in:   {"workspace"},
-
+		p.AppURL + "/settings/user":                {"person", "workspace", "organisation"},
+		p.AppURL + "/settings/developers" + in:     {"token", "workspace"},
+		p.AppURL + "/settings/applications" + in:   {"application", "workspace"},
+		p.AppURL + "/settings/webhooks" + in:       {"workspace"},
+		p.AppURL + "/settings/webhooks/new" + in:   {"workspace"},
+		p.AppURL + "/settings/apps":                {"application", "workspace"},
+		p.AppURL + "/settings/security":            {"token", "event of a token"},
+		p.AppURL + "/settings/audit" + in:          {"event", "workspace"},
+		p.AppURL + "/settings/connectors" + in:     {"workspace"},
 		p.AppURL + "/settings/connectors/log" + in: {"workspace"},
-
 		p.AppURL + "/settings/members" + in:        {"person", "workspace"},
 		p.AppURL + "/settings/members/invite" + in: {"workspace"},
 		p.AppURL + "/settings/passkeys":            {"passkey"},

@@ -5,16 +5,11 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
-	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -26,32 +21,32 @@ import (
 // services checks that the description is complete.
 type operation struct{ method, path string }
 
+// described returns the operations of the OpenAPI description, as JSON.
+func described(t *testing.T, p *harness.Product) map[operation][]byte {
+	t.Helper()
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	must(t, json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Wants(t, http.StatusOK).Body, &document))
+	out := map[operation][]byte{}
+	for path, methods := range document.Paths {
+		for method, content := range methods {
+			if slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
+				out[operation{strings.ToUpper(method), path}] = content
+			}
+		}
+	}
+	return out
+}
+
 // operationsOnThings returns the operations that take an identifier, in the path or in the tenant header.
 func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 	t.Helper()
-	type item struct {
-		Parameters []struct {
-			Ref  string `json:"$ref"`
-			Name string `json:"name"`
-		} `json:"parameters"`
-	}
-	var described struct {
-		Paths map[string]map[string]json.RawMessage `json:"paths"`
-	}
-	must(t, json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Wants(t, 200).Body, &described))
 	var out []operation
-	for path, methods := range described.Paths {
-		for method, content := range methods {
-			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
-				continue
-			}
-			var one item
-			must(t, json.Unmarshal(content, &one))
-			inHeader := strings.Contains(string(content), "X-Tenant-Id") ||
-				strings.Contains(string(content), "/parameters/Tenant")
-			if strings.Contains(path, "{") || inHeader {
-				out = append(out, operation{strings.ToUpper(method), path})
-			}
+	for op, content := range described(t, p) {
+		if strings.Contains(op.path, "{") || strings.Contains(string(content), "X-Tenant-Id") ||
+			strings.Contains(string(content), "/parameters/Tenant") {
+			out = append(out, op)
 		}
 	}
 	if len(out) < 20 {
@@ -60,121 +55,56 @@ func operationsOnThings(t *testing.T, p *harness.Product) []operation {
 	return out
 }
 
-// pagesAndForms returns the paths of pages and forms by method, read from the source of authserver's routes.
-func pagesAndForms(t *testing.T) (opened, sent []string) {
-	t.Helper()
-	found := map[string]map[string]bool{"GET": {}, "POST": {}}
-	service := filepath.Join("..", "..", "authserver", "internal")
-	for _, name := range []string{
-		"app/routes.go", "endpoint/signin/signin.go", "endpoint/signin/passkey.go", "endpoint/signin/upstream.go",
-	} {
-		path := filepath.Join(service, name)
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		must(t, err)
-		functions := []string{"pageRoutes", "Routes", "passkeyRoutes", "providerRoutes"}
-		for _, declaration := range file.Decls {
-			if f, ok := declaration.(*ast.FuncDecl); ok && slices.Contains(functions, f.Name.Name) {
-				readRoutes(f.Body, found)
-			}
-		}
-	}
-	readSettings(t, found)
-	opened, sent = slices.Sorted(maps.Keys(found["GET"])), slices.Sorted(maps.Keys(found["POST"]))
-	if len(opened) < 12 || len(sent) < 15 {
-		t.Fatalf("only %d pages and %d forms are read from the routes", len(opened), len(sent))
-	}
-	return opened, sent
-}
-
-// settingsRoute is a row of the table of the settings: a path, its section, the page and the form.
-var settingsRoute = regexp.MustCompile(`\{"(/settings/[^"]*)", \w+, (.+), (.+)\},\n`)
-
-// readSettings finds the routes of the settings.
-func readSettings(t *testing.T, found map[string]map[string]bool) {
-	t.Helper()
-	table := filepath.Join("..", "..", "authserver", "internal", "endpoint", "settings", "settings.go")
-	content, err := os.ReadFile(table)
-	must(t, err)
-	routes := settingsRoute.FindAllSubmatch(content, -1)
-	if len(routes) < 50 {
-		t.Fatalf("%d routes of the settings", len(routes))
-	}
-	for _, route := range routes {
-		for i, method := range []string{"GET", "POST"} {
-			if string(route[2+i]) != "nil" {
-				found[method][string(route[1])] = true
-			}
-		}
-	}
-	found["GET"]["/"], found["GET"]["/settings"] = true, true
-}
-
-// readRoutes finds the three forms in which routes are written: route(path, methods{…}); path: {method: …} in a table;
-// and a loop that calls route over a table from path to handler.
-func readRoutes(body *ast.BlockStmt, found map[string]map[string]bool) {
-	add := func(path string, methods ...string) {
-		for _, method := range methods {
-			found[method][path] = true
-		}
-	}
-	ast.Inspect(body, func(node ast.Node) bool {
-		switch n := node.(type) {
-		case *ast.RangeStmt:
-			table, isTable := n.X.(*ast.CompositeLit)
-			if !isTable {
-				return true
-			}
-			for _, element := range table.Elts {
-				if pair, ok := element.(*ast.KeyValueExpr); ok {
-					if path, ok := pathOf(pair.Key); ok {
-						add(path, methodsIn(n.Body)...)
-					}
-				}
-			}
-			return false
-		case *ast.CallExpr:
-			name, isName := n.Fun.(*ast.Ident)
-			if !isName || len(n.Args) < 2 {
-				return true
-			}
-			path, isPath := pathOf(n.Args[0])
-			if isPath && name.Name == "route" {
-				add(path, methodsIn(n.Args[1])...)
-			}
-		case *ast.KeyValueExpr:
-			if path, isPath := pathOf(n.Key); isPath {
-				add(path, methodsIn(n.Value)...)
-			}
-		}
-		return true
-	})
-}
+// pageRoute is a path with its handlers by method; settingsRoute is a row of the table of the settings: a path, its
+// section, the page and the form.
+var (
+	pageRoute     = regexp.MustCompile(`(?:"(/[^"]*)"|(mail\.\w+))[:,]\s+(?:methods)?\{([^{}]*)\}`)
+	settingsRoute = regexp.MustCompile(`\{"(/settings/[^"]*)", \w+, (.+), (.+)\},\n`)
+)
 
 // named are the paths that the routes take from constants.
 var named = map[string]string{"mail.ResetPath": "/login/reset", "mail.EmailChangePath": "/email"}
 
-func pathOf(e ast.Expr) (string, bool) {
-	if constant, ok := e.(*ast.SelectorExpr); ok {
-		name := types.ExprString(constant)
-		return cmp.Or(named[name], name), true // a name that is not known fails the tests of the routes
-	}
-	literal, ok := e.(*ast.BasicLit)
-	if !ok || literal.Kind != token.STRING {
-		return "", false
-	}
-	text, err := strconv.Unquote(literal.Value)
-	return text, err == nil && strings.HasPrefix(text, "/")
-}
-
-func methodsIn(node ast.Node) []string {
-	var out []string
-	ast.Inspect(node, func(n ast.Node) bool {
-		if literal, ok := n.(*ast.BasicLit); ok && (literal.Value == `"GET"` || literal.Value == `"POST"`) {
-			out = append(out, strings.Trim(literal.Value, `"`))
+// pagesAndForms returns the paths of pages and forms by method, read from the source of authserver's routes.
+func pagesAndForms(t *testing.T) (opened, sent []string) {
+	t.Helper()
+	source := func(name, after string) string {
+		content, err := os.ReadFile(filepath.Join("..", "..", "authserver", "internal", name))
+		must(t, err)
+		_, text, found := strings.Cut(string(content), after)
+		if !found {
+			t.Fatalf("%s has no %s", name, after)
 		}
-		return true
-	})
-	return out
+		return text
+	}
+	add := func(path string, opens, sends bool) {
+		if opens {
+			opened = append(opened, path)
+		}
+		if sends {
+			sent = append(sent, path)
+		}
+	}
+	add("/", true, false)
+	add("/settings", true, false)
+	routes := source("app/routes.go", ") pageRoutes(") + source("endpoint/signin/signin.go", ") Routes(") +
+		source("endpoint/signin/passkey.go", ") passkeyRoutes(") +
+		source("endpoint/signin/upstream.go", ") providerRoutes(")
+	for _, route := range pageRoute.FindAllStringSubmatch(routes, -1) {
+		path := cmp.Or(route[1], named[route[2]], route[2]) // a name that is not known fails the tests of the routes
+		add(path, strings.Contains(route[3], `"GET":`), strings.Contains(route[3], `"POST":`))
+	}
+	settings := source("endpoint/settings/settings.go", ") Routes(")
+	for _, route := range settingsRoute.FindAllStringSubmatch(settings, -1) {
+		add(route[1], route[2] != "nil", route[3] != "nil")
+	}
+	slices.Sort(opened)
+	slices.Sort(sent)
+	opened, sent = slices.Compact(opened), slices.Compact(sent)
+	if len(opened) < 40 || len(sent) < 50 {
+		t.Fatalf("only %d pages and %d forms are read from the routes", len(opened), len(sent))
+	}
+	return opened, sent
 }
 
 // TestREADME_NamesATestForEachAttack checks that every test that README.md names exists, that every row names one, and
@@ -215,31 +145,24 @@ func TestREADME_NamesATestForEachAttack(t *testing.T) {
 	}
 }
 
+var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
+
 // testsOfTheRepository returns the tests and fuzz targets of every package, as folder.Name.
 func testsOfTheRepository(t *testing.T) map[string]bool {
 	t.Helper()
 	exists := map[string]bool{}
 	for _, module := range []string{"authserver", "resourceapi", "shared", "deploy", "e2e"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", module), func(path string, _ os.DirEntry, err error) error {
+		root, err := filepath.Abs(filepath.Join("..", "..", module))
+		must(t, err)
+		err = filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
+			content, err := os.ReadFile(path)
+			for _, name := range testFunction.FindAllSubmatch(content, -1) {
+				exists[filepath.Base(filepath.Dir(path))+"."+string(name[1])] = true
 			}
-			absolute, err := filepath.Abs(path)
-			if err != nil {
-				return err
-			}
-			for _, declaration := range file.Decls {
-				f, isFunc := declaration.(*ast.FuncDecl)
-				if isFunc && f.Recv == nil &&
-					(strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
-					exists[filepath.Base(filepath.Dir(absolute))+"."+f.Name.Name] = true
-				}
-			}
-			return nil
+			return err
 		})
 		must(t, err)
 	}

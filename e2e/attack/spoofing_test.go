@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 // Headers in which a caller makes claims about itself or about us: only the configured proxy is believed.
@@ -108,6 +110,33 @@ func TestResponses_DoNotEchoHostHeader(t *testing.T) {
 			if strings.Contains(string(answer.Body), "evil.example") {
 				t.Errorf("%v: the body contains the host:\n%s", header, answer)
 			}
+		}
+	}
+}
+
+// TestGateway_PassesNoHiddenRequest hides a request in others with an ambiguous end, at the gateway of this stack. It
+// was served if a service has logged its path. TestSmuggling_NoHiddenRequestIsServed does so at Caddy and nginx.
+func TestGateway_PassesNoHiddenRequest(t *testing.T) {
+	p := newProduct(t)
+	host, mark := strings.TrimPrefix(p.BaseURL, "http://"), "/v1/account/"+strings.ToLower(rand.Text())
+	last := "GET " + mark + "-last HTTP/1.1\r\n" + closing // ends the connection
+	for _, path := range []string{harness.TokenPath, harness.ListPath} {
+		for name := range harness.SmugglingRequests(path, host, "") {
+			hidden := mark + "-hidden-" + strings.NewReplacer(" ", "-", ",", "").Replace(name)
+			speak(t, p.BaseURL, harness.SmugglingRequests(path, host, hidden)[name]+last)
+		}
+	}
+	speak(t, p.BaseURL, "GET "+mark+"-plain HTTP/1.1\r\nHost: x\r\n\r\n"+last) // no request hides it
+	var logs []byte
+	await.True(t, "a second request that is not hidden is logged", func() (logged bool) {
+		var err error
+		logs, err = harness.ReadLogs(shared(t).LogDir())
+		must(t, err)
+		return strings.Contains(string(logs), mark+"-plain")
+	})
+	for line := range strings.Lines(string(logs)) {
+		if strings.Contains(line, `"path":"`+mark+"-hidden") {
+			t.Errorf("a hidden request was served: %s", harness.Redact(line))
 		}
 	}
 }

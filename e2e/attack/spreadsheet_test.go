@@ -5,11 +5,11 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,14 +36,9 @@ func TestImport_FormulasStayText(t *testing.T) {
 		cell := `"` + strings.ReplaceAll(formula, `"`, `""`) + `"`
 		csv += cell + "," + cell + "\n"
 	}
-	imported := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv)
-	path := harness.ListPath + "/imports/" + imported.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
-	await.NoError(t, func() error {
-		if answer := api.Get(t, path); answer.Object(t)["status"] != "processed" {
-			return fmt.Errorf("not imported:\n%s", answer)
-		}
-		return nil
-	})
+	if report := imported(t, api, csv); report.Object(t)["status"] != "processed" {
+		t.Errorf("not imported:\n%s", report)
+	}
 	list := api.Get(t, harness.ListPath).Wants(t, http.StatusOK).WantsHeader(t, "Content-Type", "application/json").
 		WantsHeader(t, "X-Content-Type-Options", "nosniff")
 	var page struct {
@@ -59,29 +54,42 @@ func TestImport_FormulasStayText(t *testing.T) {
 			t.Errorf("%q did not come back unchanged", formula)
 		}
 	}
-	refused := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name,status\nPantry,=1+1\n")
-	rejected := refused.Wants(t, http.StatusAccepted).Object(t)["id"].(string)
-	await.True(t, "the import is finished", func() bool {
-		return api.Get(t, harness.ListPath+"/imports/"+rejected).Object(t)["status"] != "accepted"
-	})
-	if answer := api.Get(t, harness.ListPath+"/imports/"+rejected); strings.Contains(string(answer.Body), "=1+1") {
-		t.Errorf("the report of an import echoes its cells:\n%s", answer)
+	if report := imported(t, api, "name,status\nPantry,=1+1\n"); strings.Contains(string(report.Body), "=1+1") {
+		t.Errorf("the report of an import echoes its cells:\n%s", report)
 	}
 	exportsLogs(t, p, e)
+}
+
+// imported imports a file, and returns the report when it is finished.
+func imported(t *testing.T, api harness.API, csv string) (report harness.Answer) {
+	t.Helper()
+	answer := api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", csv).Wants(t, http.StatusAccepted)
+	path, _ := answer.Object(t)["id"].(string)
+	await.True(t, "the import is finished", func() bool {
+		report = api.Get(t, harness.ListPath+"/imports/"+path).Wants(t, http.StatusOK)
+		return report.Object(t)["status"] != "accepted"
+	})
+	return report
+}
+
+// isDownload checks that a browser saves a response, and does not open it as something else.
+func isDownload(t *testing.T, answer harness.Answer, kind string) {
+	t.Helper()
+	answer.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
+	if !strings.HasPrefix(answer.Header.Get("Content-Disposition"), "attachment; ") ||
+		!strings.HasPrefix(answer.Header.Get("Content-Type"), kind) {
+		t.Errorf("want a download of %s:\n%s", kind, answer)
+	}
 }
 
 // exportsLogs writes formulas to the audit log, and exports the logs.
 func exportsLogs(t *testing.T, p *harness.Product, e *target) {
 	t.Helper()
 	for _, formula := range formulas {
-		p.Database.Exec(
-			t,
-			`insert into account.audit_events (id, tenant_id, actor, action, subject, detail, request_id)
-						values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x',
-							jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`,
-			e.Workspace.ID,
-			formula,
-		)
+		p.Database.Exec(t, `insert into account.audit_events
+				(id, tenant_id, actor, action, subject, detail, request_id)
+			values (gen_random_uuid(), $1, 'admin', 'token.created', 'token:x',
+				jsonb_build_object('name', $2::text || E'\n{"action":"forged"}'), '')`, e.Workspace.ID, formula)
 	}
 	bodies := map[string][]byte{}
 	for path, kind := range map[string]string{
@@ -89,11 +97,7 @@ func exportsLogs(t *testing.T, p *harness.Product, e *target) {
 		"/settings/connectors/log.csv": "text/csv",
 	} {
 		export := e.person.Open(t, p.AppURL+path+"?tenant="+e.Workspace.ID)
-		export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
-		if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") ||
-			!strings.HasPrefix(export.Header.Get("Content-Type"), kind) {
-			t.Errorf("%s may be opened as something else: %v", path, export.Header)
-		}
+		isDownload(t, export.Answer, kind)
 		bodies[path] = export.Body
 	}
 	lines := 0
@@ -113,22 +117,16 @@ func exportsLogs(t *testing.T, p *harness.Product, e *target) {
 func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 	p, e := newAttack(t)
 	api := p.In(e.Workspace, e.Token)
-	about := map[string]any{"name": "about", "label": "About you", "type": "textarea", "required": true}
-	form := api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title": "Formulas", "allowedOrigins": []string{}, "fields": []map[string]any{about},
-	}).Wants(t, http.StatusCreated).Object(t)
+	form := addForm(t, api, "Formulas", "textarea", []string{}).Object(t)
 	public := "/v1/engage/public/forms/" + form["embedKey"].(string)
 	for _, formula := range formulas {
 		p.API().JSON(t, http.MethodPost, public+"/submissions", map[string]any{
 			"submissionToken": p.API().Get(t, public).Wants(t, http.StatusOK).Object(t)["submissionToken"],
-			"answers":         map[string]any{"about": formula},
+			"answers":         map[string]any{"textarea": formula},
 		}).Wants(t, http.StatusAccepted)
 	}
 	export := api.Get(t, "/v1/engage/forms/"+form["id"].(string)+"/submissions/export?format=csv")
-	export.Wants(t, http.StatusOK).WantsHeader(t, "X-Content-Type-Options", "nosniff")
-	if !strings.HasPrefix(export.Header.Get("Content-Disposition"), "attachment; ") {
-		t.Errorf("the export may be opened as something else: %v", export.Header)
-	}
+	isDownload(t, export, "text/csv")
 	rows, err := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(export.Body, []byte("\ufeff")))).ReadAll()
 	if err != nil || len(rows) != len(formulas)+1 {
 		t.Fatalf("%d rows: %v", len(rows), err)
@@ -141,13 +139,17 @@ func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 		}
 	}
 
-	var described any
-	must(t, json.Unmarshal(p.API().Get(t, "/v1/openapi.json").Body, &described))
 	tables := 0
-	for _, kind := range answersOf(described) {
-		for _, spreadsheet := range []string{"csv", "excel", "spreadsheet", "tab-separated"} {
-			if strings.Contains(kind, spreadsheet) {
-				tables++
+	for _, content := range described(t, p) {
+		var one struct {
+			Responses map[string]struct{ Content map[string]any }
+		}
+		must(t, json.Unmarshal(content, &one))
+		for _, response := range one.Responses {
+			for kind := range response.Content {
+				if spreadsheet.MatchString(kind) {
+					tables++
+				}
 			}
 		}
 	}
@@ -156,40 +158,17 @@ func TestExport_FormulasAreMarkedAsText(t *testing.T) {
 	}
 }
 
-// answersOf returns the content types of the responses in an OpenAPI description.
-func answersOf(described any) []string {
-	var out []string
-	switch node := described.(type) {
-	case map[string]any:
-		for key, value := range node {
-			if responses, ok := value.(map[string]any); ok && key == "responses" {
-				for _, response := range responses {
-					if one, ok := response.(map[string]any); ok {
-						content, _ := one["content"].(map[string]any)
-						for kind := range content {
-							out = append(out, kind)
-						}
-					}
-				}
-			}
-			out = append(out, answersOf(value)...)
-		}
-	case []any:
-		for _, value := range node {
-			out = append(out, answersOf(value)...)
-		}
-	}
-	return out
-}
+// spreadsheet matches the content types that a spreadsheet opens.
+var spreadsheet = regexp.MustCompile("csv|excel|spreadsheet|tab-separated")
 
 func TestLogs_LinesCannotBeForged(t *testing.T) {
 	p := newProduct(t)
 	forged := "\n" + `{"time":"2026-01-01T00:00:00Z","level":"INFO","msg":"forged by us"}` + "\n"
 	escaped := "%0d%0a%7b%22msg%22%3a%22forged%20by%20us%22%7d%0a"
 	for _, address := range []string{p.BaseURL, p.AppURL} {
-		speak(t, address, "GET /v1/"+escaped+" HTTP/1.1\r\n")
+		speak(t, address, "GET /v1/"+escaped+" HTTP/1.1\r\n"+closing)
 		speak(t, address, "GET /login HTTP/1.1\r\nUser-Agent: x\u2028{\"msg\":\"forged by us\"}\r\n"+
-			"X-Request-Id: "+escaped+"\r\n")
+			"X-Request-Id: "+escaped+"\r\n"+closing)
 	}
 	p.API().JSON(t, http.MethodPost, harness.TokenPath, map[string]any{
 		"client_id": forged, "client_secret": forged, "code": forged, "redirect_uri": forged,
@@ -216,12 +195,15 @@ func TestLogs_LinesCannotBeForged(t *testing.T) {
 	}
 }
 
-// speak sends the first lines of a request, byte by byte, to an address of the product.
-func speak(t *testing.T, address, lines string) {
+// closing is the end of the headers of a connection's last request.
+const closing = "Host: x\r\nConnection: close\r\n\r\n"
+
+// speak sends requests, byte by byte, to an address of the product.
+func speak(t *testing.T, address, text string) {
 	t.Helper()
 	_, port, _ := strings.Cut(strings.TrimPrefix(address, "http://"), ":")
 	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), "tcp",
 		net.JoinHostPort("127.0.0.1", port))
 	must(t, err)
-	harness.SendRaw(connection, lines+"Host: x\r\nConnection: close\r\n\r\n")
+	harness.SendRaw(connection, text)
 }

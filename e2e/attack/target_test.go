@@ -44,20 +44,9 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 		}
 		return value
 	}
-	e.programme = text(
-		api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Winter pantry"}).
-			Wants(t, http.StatusCreated),
-		"id",
-	)
-	e.imported = text(
-		api.Send(t, http.MethodPost, harness.ListPath+"/imports", "text/csv", "name\nSpring pantry\n").
-			Wants(t, http.StatusAccepted),
-		"id",
-	)
-	form := api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
-		"title": "Volunteer with us", "allowedOrigins": []string{site},
-		"fields": []map[string]any{{"name": "email", "label": "E-mail", "type": "email", "required": true}},
-	}).Wants(t, http.StatusCreated)
+	e.programme = text(api.JSON(t, http.MethodPost, harness.ListPath, map[string]any{"name": "Winter pantry"}), "id")
+	e.imported = text(imported(t, api, "name\nSpring pantry\n"), "id")
+	form := addForm(t, api, "Volunteer with us", "email", []string{site})
 	e.form, e.embedKey = text(form, "id"), text(form, "embedKey")
 	sent := e.submit(t, "ada@example.org").Wants(t, http.StatusAccepted)
 	_, e.status, _ = strings.Cut(text(sent, "statusUrl"), "?token=")
@@ -80,26 +69,25 @@ func newTarget(t *testing.T, p *harness.Product) *target {
 	e.policy = e.person.Open(t, p.AppURL+"/settings/connectors?tenant="+e.Workspace.ID).WantsPage(t, http.StatusOK).
 		Find(`input[name=seen]`).First().AttrOr("value", "")
 	e.passkey = uuid.NewString()
-	p.Database.Exec(
-		t,
-		`insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, transports,
-					backup_eligible, backed_up)
+	p.Database.Exec(t, `insert into account.passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid,
+			transports, backup_eligible, backed_up)
 		values ($1::uuid, $2, 'Laptop', decode(md5($1::text), 'hex'), '\\x00', 0, '\\x00', '{}', false, false)`,
-		e.passkey,
-		e.Owner.ID,
-	)
+		e.passkey, e.Owner.ID)
 	p.Database.Exec(t, `update account.sign_ins set second_factor_at = now() where id = $1`, e.signIn)
-	// The worker processes both before the inventory is read.
-	for _, path := range []string{harness.ListPath + "/imports/" + e.imported, e.statusPath()} {
-		await.True(t, path+" is finished", func() bool {
-			return api.Get(t, path).Wants(t, http.StatusOK).Object(t)["status"] != "accepted"
-		})
-	}
+	await.True(t, "the submission is processed before the inventory is read", func() bool {
+		status := api.Get(t, "/v1/engage/public/submissions/"+e.submission+"?token="+e.status)
+		return status.Wants(t, http.StatusOK).Object(t)["status"] != "accepted"
+	})
 	return e
 }
 
-func (e *target) statusPath() string {
-	return "/v1/engage/public/submissions/" + e.submission + "?token=" + e.status
+// addForm adds a form with one field, of which the type is also the name.
+func addForm(t *testing.T, api harness.API, title, field string, origins []string) harness.Answer {
+	t.Helper()
+	return api.JSON(t, http.MethodPost, "/v1/engage/forms", map[string]any{
+		"title": title, "allowedOrigins": origins,
+		"fields": []map[string]any{{"name": field, "label": "About you", "type": field, "required": true}},
+	}).Wants(t, http.StatusCreated)
 }
 
 // submissionToken returns the token that the public form issues.
@@ -154,13 +142,8 @@ func (e *target) inventory(t *testing.T) string {
 		rows("account.webhooks", "tenant_id = $1", "position", "tried_at", "next_try_at", "failures", "failing_since",
 			"claimed_until", "slow", "mail_due", "added_mail_due"),
 	}
-	return e.product.Database.Text(
-		t,
-		`select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x
-			where $1::uuid is not null and $2::uuid is not null`,
-		e.Workspace.ID,
-		e.Owner.ID,
-	)
+	return e.product.Database.Text(t, `select string_agg(t, E'\n') from (`+strings.Join(parts, " union all ")+`) x
+		where $1::uuid is not null and $2::uuid is not null`, e.Workspace.ID, e.Owner.ID)
 }
 
 // untouched ends the test if the inventory differs from was.

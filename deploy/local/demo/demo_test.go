@@ -31,12 +31,12 @@ func newSeed(t testing.TB) Seed {
 	return s
 }
 
-// marked returns a migrated database that belongs to the seed's installation.
-func marked(t *testing.T, s Seed) *pgx.Conn {
+// marked returns a seed, and a migrated database that belongs to its installation.
+func marked(t *testing.T) (Seed, *pgx.Conn) {
 	t.Helper()
-	db := connect(t, testkit.NewDatabase(t).Owner)
+	s, db := newSeed(t), connect(t, testkit.NewDatabase(t).Owner)
 	must(t, mark(t.Context(), db, s))
-	return db
+	return s, db
 }
 
 func seedDemo(t testing.TB, db *pgx.Conn, s Seed, base string, now time.Time) Demo {
@@ -84,6 +84,7 @@ func execute(t *testing.T, db *pgx.Conn, sql string, args ...any) {
 func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 	t.Parallel()
 	d, db := shared(t).Demo, connect(t, shared(t).url)
+	own, registers := d.Tokens.OwnerIn, perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead)
 	for _, c := range []struct {
 		name, token, workspace      string
 		may                         perm.Set
@@ -91,21 +92,12 @@ func TestPlant_TokensHaveContractPermissions(t *testing.T) {
 	}{
 		{"owner", d.Tokens.Owner, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
 		{"reader", d.Tokens.Reader, d.Workspaces.Main.ID, perm.NewSet(perm.ProgrammesRead), true, true, true},
-		{
-			"registrar", d.Tokens.Registrar, d.Workspaces.Main.ID,
-			perm.NewSet(perm.AccountAPIAccess, perm.ProgrammesRead), true, true, true,
-		},
-		{"main", d.Tokens.OwnerIn.Main, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
-		{"empty", d.Tokens.OwnerIn.Empty, d.Workspaces.Empty.ID, perm.FullSet(), true, true, true},
-		{
-			"programmesDisabled", d.Tokens.OwnerIn.ProgrammesDisabled, d.Workspaces.ProgrammesDisabled.ID,
-			perm.FullSet(), false, true, true,
-		},
-		{
-			"unprovisioned", d.Tokens.OwnerIn.Unprovisioned, d.Workspaces.Unprovisioned.ID, perm.FullSet(), true, false,
-			true,
-		},
-		{"llmDisabled", d.Tokens.OwnerIn.LLMDisabled, d.Workspaces.LLMDisabled.ID, perm.FullSet(), true, true, false},
+		{"registrar", d.Tokens.Registrar, d.Workspaces.Main.ID, registers, true, true, true},
+		{"main", own.Main, d.Workspaces.Main.ID, perm.FullSet(), true, true, true},
+		{"empty", own.Empty, d.Workspaces.Empty.ID, perm.FullSet(), true, true, true},
+		{"disabled", own.ProgrammesDisabled, d.Workspaces.ProgrammesDisabled.ID, perm.FullSet(), false, true, true},
+		{"unprovisioned", own.Unprovisioned, d.Workspaces.Unprovisioned.ID, perm.FullSet(), true, false, true},
+		{"llmDisabled", own.LLMDisabled, d.Workspaces.LLMDisabled.ID, perm.FullSet(), true, true, false},
 	} {
 		query := standing.Query{PATHash: credential.Hash(c.token), Module: "programmes"}
 		got, err := standing.Read(t.Context(), db, query)
@@ -145,8 +137,7 @@ func TestPlant_UsersCanSignIn(t *testing.T) {
 
 func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
 	t.Parallel()
-	s := newSeed(t)
-	db := marked(t, s)
+	s, db := marked(t)
 	first := seedDemo(t, db, s, base, time.Now())
 	execute(t, db, "update account.users set name = 'Changed' where id = $1", first.Users.Owner.ID)
 	execute(t, db, "delete from account.memberships where user_id = $1", first.Users.Reader.ID)
@@ -177,8 +168,7 @@ func TestPlant_SecondRunKeepsUserChanges(t *testing.T) {
 
 func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 	t.Parallel()
-	s := newSeed(t)
-	db := marked(t, s)
+	s, db := marked(t)
 	now := time.Now()
 	first := seedDemo(t, db, s, base, now)
 	execute(t, db, "update account.personal_access_tokens set revoked_at = now() where hash = $1",
@@ -204,8 +194,7 @@ func TestPlant_EndedTokenGetsASuccessor(t *testing.T) {
 
 func TestPlant_ConnectorsFollowThePort(t *testing.T) {
 	t.Parallel()
-	s := newSeed(t)
-	db := marked(t, s)
+	s, db := marked(t)
 	seedDemo(t, db, s, base, time.Now())
 	d := seedDemo(t, db, s, "http://localhost:9000", time.Now())
 	for _, c := range []Client{d.Clients.Connector, d.Clients.MCP} {

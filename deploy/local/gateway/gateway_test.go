@@ -15,22 +15,29 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// echo starts a service that returns its name and the request.
-func echo(t *testing.T, name string) string {
+var must = testkit.Must
+
+// echo starts a service that returns its name and the request, and response headers by name and value.
+func echo(t *testing.T, name string, headers ...string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		proxies, _ := web.ParseProxies(SourceAddress)
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set(web.RequestIDHeader, r.Header.Get(web.RequestIDHeader))
+		for i := 0; i < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
 		web.JSON(w, http.StatusOK, map[string]any{
 			"name": name, "host": r.Host, "uri": r.RequestURI, "header": r.Header, "from": host,
-			"caller": proxies.ClientAddress(r).String(),
+			"caller": proxies.ClientAddress(r).String(), "body": string(body),
 		})
 	}))
 	t.Cleanup(server.Close)
@@ -48,8 +55,8 @@ func serve(t *testing.T, authservers, resourceapis []string) string {
 }
 
 type echoed struct {
-	Name, Host, URI, From, Caller string
-	Header                        http.Header
+	Name, Host, URI, From, Caller, Body string
+	Header                              http.Header
 }
 
 func ask(t *testing.T, request *http.Request) (echoed, *http.Response) {
@@ -242,6 +249,28 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Whatever host a request names, the gateway connects to its services alone.
+func TestGateway_ConnectsOnlyToServices(t *testing.T) {
+	elsewhere := httptest.NewUnstartedServer(http.NotFoundHandler())
+	elsewhere.Config.ConnState = func(net.Conn, http.ConnState) { t.Error("a connection to another host") }
+	elsewhere.Start()
+	t.Cleanup(elsewhere.Close)
+	base, other := serve(t, []string{echo(t, "account")}, []string{echo(t, "resource")}), address(elsewhere.URL)
+	for _, request := range []string{
+		"GET http://" + other + "/v1/programmes/programmes", "GET http://" + other + "/token",
+		"GET https://" + other + "/token", "GET //" + other + "/token", "CONNECT " + other,
+		"CONNECT http://" + other + "/token",
+	} {
+		for _, host := range []string{other, address(base)} {
+			status, body := raw(t, base, request+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+			if ours := status == http.StatusOK && strings.Contains(string(body), `"from":"`+SourceAddress); !ours &&
+				status/100 != 4 {
+				t.Errorf("%s to %s: %d %s", request, host, status, body)
+			}
+		}
+	}
+}
+
 func TestGateway_CallerDisconnectEndsRequest(t *testing.T) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -261,60 +290,31 @@ func TestGateway_CallerDisconnectEndsRequest(t *testing.T) {
 	<-left
 }
 
-func must(t testing.TB, err error) {
+// wantPosted posts a body, which the first attempt must not consume, and checks which process gets it.
+func wantPosted(t *testing.T, base, name string) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	request := get(t, base+"/token")
+	request.Method, request.Body, request.ContentLength = http.MethodPost, io.NopCloser(strings.NewReader("a body")), 6
+	if got, _ := ask(t, request); got.Name != name || got.Body != "a body" {
+		t.Errorf("%q got %q, want that %s gets the body", got.Name, got.Body, name)
 	}
-}
-
-// post sends a request with a body, which the first attempt must not consume.
-func post(t *testing.T, base string) string {
-	t.Helper()
-	response, err := http.Post(base+"/token", "text/plain", strings.NewReader("a body"))
-	must(t, err)
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s %v", response.StatusCode, body, err)
-	}
-	return string(body)
-}
-
-func named(t *testing.T, name string, leaving bool) string {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if leaving {
-			w.Header().Set("Connection", "close")
-		}
-		_, _ = io.WriteString(w, name+": "+string(body))
-	}))
-	t.Cleanup(server.Close)
-	return address(server.URL)
 }
 
 func TestPool_SkipsProcessThatIsDown(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
-	base := serve(t, []string{address(down.URL), named(t, "two", false)}, []string{address(down.URL)})
+	base := serve(t, []string{address(down.URL), echo(t, "two")}, []string{address(down.URL)})
 	for range 6 {
-		if got := post(t, base); got != "two: a body" {
-			t.Errorf("got %q", got)
-		}
+		wantPosted(t, base, "two")
 	}
 }
 
 func TestPool_SkipsProcessThatIsLeaving(t *testing.T) {
-	two := named(t, "two", false)
-	base := serve(t, []string{named(t, "one", true), two}, []string{two})
-	if got := post(t, base); got != "one: a body" {
-		t.Errorf("got %q", got)
-	}
+	two := echo(t, "two")
+	base := serve(t, []string{echo(t, "one", "Connection", "close"), two}, []string{two})
+	wantPosted(t, base, "one")
 	for range 6 {
-		if got := post(t, base); got != "two: a body" {
-			t.Errorf("got %q", got)
-		}
+		wantPosted(t, base, "two")
 	}
 }
 
@@ -323,9 +323,7 @@ func TestPool_SkipsProcessThatIsLeaving(t *testing.T) {
 func TestPool_ClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{}, 1)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body)
-	}))
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
 			closed <- struct{}{}
@@ -334,7 +332,10 @@ func TestPool_ClosesIdleConnections(t *testing.T) {
 	server.Start()
 	t.Cleanup(server.Close)
 	to := []string{address(server.URL)}
-	post(t, serve(t, to, to))
+	response, err := http.Get(serve(t, to, to) + "/token")
+	must(t, err)
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
 	if shortestNotice := 2 * time.Second; idleTimeout >= shortestNotice {
 		t.Errorf("the gateway keeps an idle connection for %s", idleTimeout)
 	}

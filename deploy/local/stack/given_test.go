@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
@@ -45,11 +43,8 @@ func givenDatabase(t *testing.T, mayCreateRoles bool) string {
 
 func execute(t *testing.T, url, sql string) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	db, err := pgx.Connect(ctx, url)
-	must(t, err)
-	defer func() { _ = db.Close(ctx) }()
-	if _, err := db.Exec(ctx, sql); err != nil {
+	db := testkit.Connect(t, url)
+	if _, err := db.Exec(context.WithoutCancel(t.Context()), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -160,28 +155,14 @@ func TestStart_DeliversWebhooksToThisMachine(t *testing.T) {
 	}
 }
 
-// addReceiver adds a webhook endpoint on this machine and returns the status.
-func addReceiver(t *testing.T, s *Stack) int {
-	t.Helper()
-	body := strings.NewReader(`{"url":"https://localhost:8443/","types":["programme.created"]}`)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL+"/v1/webhooks", body)
-	must(t, err)
-	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Owner)
-	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	_ = response.Body.Close()
-	return response.StatusCode
-}
-
 // Without the option, as in a deployment, this machine is refused. The commands of both programs work with the settings
 // that the start writes, and say what to do if the database refuses the role.
 func TestStart_WritesSettingsForCommands(t *testing.T) {
 	t.Parallel()
 	s := start(t, optionsFor(t, usedHome(t)))
-	if status := addReceiver(t, s); status != http.StatusBadRequest {
-		t.Errorf("a receiver on this machine: status %d, want 400", status)
+	const receiver = `{"url":"https://localhost:8443/","types":["programme.created"]}`
+	if status, body := call(t, s, http.MethodPost, "/v1/webhooks", receiver); status != http.StatusBadRequest {
+		t.Errorf("a receiver on this machine: status %d %s, want 400", status, body)
 	}
 	list := []string{"admin", "users", "list"}
 	show := []string{"retention", "show"}

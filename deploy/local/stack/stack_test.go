@@ -7,32 +7,33 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 var must = testkit.Must
 
-var binaries = sync.OnceValues(func() (string, error) {
+var binaries = testkit.Once(func(t testing.TB) string {
 	if dir := os.Getenv("ALMONER_TEST_BINARIES"); dir != "" {
-		return dir, nil
+		return dir
 	}
 	dir, err := localstore.ProcessDir("almoner-stack-bin-")
-	if err != nil {
-		return "", err
-	}
-	return dir, Build(context.Background(), "../../..", dir, Services())
+	must(t, err)
+	must(t, Build(t.Context(), "../../..", dir, Services()))
+	return dir
 })
 
 // newHome returns a directory that the stores' user can reach.
@@ -44,33 +45,21 @@ func newHome(t *testing.T) string {
 	return dir
 }
 
-var prepared = sync.OnceValues(func() (string, error) {
+var prepared = testkit.Once(func(t testing.TB) string {
 	if home := os.Getenv("ALMONER_TEST_HOME"); home != "" {
-		return home, nil
+		return home
 	}
 	dir, err := localstore.ProcessDir("almoner-stack-home-")
-	if err != nil {
-		return "", err
-	}
-	programs, err := binaries()
-	if err != nil {
-		return "", err
-	}
-	return dir, Prepare(context.Background(), Options{
-		Home:     dir,
-		Binaries: programs,
-		Tools:    os.Getenv("ALMONER_TEST_TOOLS"),
-		Volatile: true,
-	})
+	must(t, err)
+	must(t, Prepare(t.Context(), optionsFor(t, dir)))
+	return dir
 })
 
 // usedHome returns a copy of a home that Prepare created, for tests that do not need a first start.
 func usedHome(t *testing.T) string {
 	t.Helper()
-	from, err := prepared()
-	must(t, err)
 	dir := newHome(t)
-	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from+"/.", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", prepared(t)+"/.", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir
@@ -84,11 +73,9 @@ func threePorts(t *testing.T) int {
 	return first
 }
 
-func optionsFor(t *testing.T, home string) Options {
+func optionsFor(t testing.TB, home string) Options {
 	t.Helper()
-	programs, err := binaries()
-	must(t, err)
-	return Options{Home: home, Binaries: programs, Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true}
+	return Options{Home: home, Binaries: binaries(t), Tools: os.Getenv("ALMONER_TEST_TOOLS"), Volatile: true}
 }
 
 func start(t *testing.T, options Options) *Stack {
@@ -113,19 +100,33 @@ func leftIn(dir string) []string {
 	return left
 }
 
-func listProgrammes(t *testing.T, s *Stack) (int, string) {
+// call sends a request with the owner's token.
+func call(t *testing.T, s *Stack, method, path, body string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		s.BaseURL+"/v1/programmes/programmes?limit=200", nil)
+	request, err := http.NewRequestWithContext(t.Context(), method, s.BaseURL+path, strings.NewReader(body))
 	must(t, err)
-	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Reader)
+	request.Header.Set("Authorization", "Bearer "+s.Demo.Tokens.Owner)
 	request.Header.Set("X-Tenant-Id", s.Demo.Workspaces.Main.ID)
+	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	must(t, err)
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	must(t, err)
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(content)
+}
+
+func listProgrammes(t *testing.T, s *Stack) (int, string) {
+	t.Helper()
+	return call(t, s, http.MethodGet, "/v1/programmes/programmes?limit=200", "")
+}
+
+// wantNothingLeft checks that no process works in a directory or was started from it.
+func wantNothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	if left := leftIn(dir); len(left) > 0 {
+		t.Errorf("left running: %q", left)
+	}
 }
 
 // In a home that other users cannot enter, root's stores, which run as another user, are elsewhere.
@@ -146,20 +147,16 @@ func TestStart_SecondStartFindsStoredDataOfPrivateHome(t *testing.T) {
 	}
 	before, err := os.ReadFile(filepath.Join(options.Home, "demo.json"))
 	must(t, err)
-	execute(t, first.DatabaseURL, fmt.Sprintf(
-		"insert into resource.programmes (id, tenant_id, name, status) values (gen_random_uuid(), '%s', 'Put in "+
-			"between', 'draft')",
-		first.Demo.Workspaces.Main.ID,
-	))
+	execute(t, first.DatabaseURL, `insert into resource.programmes (id, tenant_id, name, status)
+		values (gen_random_uuid(), '`+first.Demo.Workspaces.Main.ID+`', 'Put in between', 'draft')`)
 	beside := options
 	beside.Port = 0
 	if _, err := Start(t.Context(), beside); err == nil || !strings.Contains(err.Error(), "is running in") {
 		t.Errorf("a second start while the first one runs: %v", err)
 	}
 	first.Stop()
-	if left := append(leftIn(options.Home), leftIn(place)...); len(left) > 0 {
-		t.Fatalf("left running: %q", left)
-	}
+	wantNothingLeft(t, options.Home)
+	wantNothingLeft(t, place)
 
 	second := start(t, options)
 	if second.Demo != first.Demo || second.StoreDir() != place {
@@ -227,9 +224,7 @@ func TestWait_NamesDeadService(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s.Stop()
-	if left := leftIn(options.Home); len(left) > 0 {
-		t.Errorf("left running: %q", left)
-	}
+	wantNothingLeft(t, options.Home)
 }
 
 // A private store that is killed starts again, with its data, and the services work again.
@@ -336,16 +331,106 @@ func TestStart_FailureLeavesNothing(t *testing.T) {
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "authserver") {
 		t.Errorf("got %v", err)
 	}
-	if left := leftIn(options.Home); len(left) > 0 {
-		t.Errorf("left running: %q", left)
-	}
+	wantNothingLeft(t, options.Home)
 	// The home is unlocked again.
 	options = optionsFor(t, options.Home)
 	options.Settings = map[string]string{"ALMONER_KEYS": "too short"}
 	if _, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "ALMONER_KEYS") {
 		t.Errorf("a service that refuses its settings: %v", err)
 	}
-	if left := leftIn(options.Home); len(left) > 0 {
-		t.Errorf("left running: %q", left)
+	wantNothingLeft(t, options.Home)
+}
+
+func TestTroubleIn_NamesWhatDoesNotWork(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status     int
+		body, want string
+	}{
+		{200, `{"postgres":"ok","redis":"ok"}`, ""},
+		{200, `{"postgres":"ok","redis":"does not answer"}`, "redis does not answer"},
+		{
+			503, `{"keys":"does not answer","postgres":"does not answer","redis":"ok"}`,
+			"keys does not answer, postgres does not answer",
+		},
+		{503, `{"status":"leaving"}`, "status leaving"},
+		{
+			503, `{"error":{"code":"UNAVAILABLE","message":"The database does not answer."}}`,
+			"The database does not answer.",
+		},
+		{502, `<html>`, "it returns status 502"},
+		{200, ``, ""},
+	} {
+		if got := troubleIn(c.status, []byte(c.body)); got != c.want {
+			t.Errorf("%d %s: %q, want %q", c.status, c.body, got, c.want)
+		}
+	}
+}
+
+// TestLook_SaysEachChangeOnce (F22) checks that a store that does not respond is reported as soon as a service reports
+// it, with the setting that names it.
+func TestLook_SaysEachChangeOnce(t *testing.T) {
+	t.Parallel()
+	body := `{"postgres":"ok","redis":"ok"}`
+	server := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	t.Cleanup(server.Close)
+	var lines []string
+	s := &Stack{
+		options: Options{
+			RedisURL: "redis://:hidden@127.0.0.1:1/0",
+			Progress: func(line string) { lines = append(lines, line) },
+		},
+	}
+	s.Authservers = []*Service{{Name: "authserver", URL: server.URL, Spec: child.Spec{Log: "/x/authserver.log"}}}
+	reported := map[*Service]string{}
+	for _, next := range []string{
+		body, `{"postgres":"ok","redis":"does not answer"}`, `{"postgres":"ok","redis":"does not answer"}`, body,
+	} {
+		body = next
+		s.look(t.Context(), reported)
+	}
+	if want := []string{
+		"authserver has a problem: redis does not answer (check ALMONER_REDIS_URL; its log is /x/authserver.log)",
+		"authserver works again",
+	}; !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
+	}
+}
+
+// TestStart_DeadStoreIsNamed checks that nothing starts with a store that does not respond, and that Check reports it
+// before anything is built. The message names the setting and contains no password.
+func TestStart_DeadStoreIsNamed(t *testing.T) {
+	t.Parallel()
+	for setting, options := range map[string]Options{
+		"ALMONER_REDIS_URL":    {RedisURL: "redis://:hidden@127.0.0.1:1/0"},
+		"ALMONER_DATABASE_URL": {DatabaseURL: "postgres://almoner:hidden@127.0.0.1:1/almoner"},
+	} {
+		with := optionsFor(t, newHome(t))
+		with.RedisURL, with.DatabaseURL = options.RedisURL, options.DatabaseURL
+		checked := Check(t.Context(), with)
+		_, started := Start(t.Context(), with)
+		for what, err := range map[string]error{"Check": checked, "Start": started} {
+			if err == nil {
+				t.Errorf("%s: %s names a dead store", what, setting)
+				continue
+			}
+			for _, want := range []string{setting, "cannot connect", "127.0.0.1:1", "refused", "unset"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: the message lacks %q: %v", what, want, err)
+				}
+			}
+			if strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
+func TestBuild_WithoutGoSaysWhy(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := Build(t.Context(), t.TempDir(), t.TempDir(), Services())
+	if err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("%v", err)
 	}
 }
