@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,24 +140,50 @@ func TestLanded(t *testing.T) {
 	r.write(t)
 }
 
-// TestStartup measures how long each service takes from its start to its first "ready", with the stores up.
-func TestStartup(t *testing.T) {
-	r := begin(t, "startup")
-	times := 9
-	if testing.Short() {
-		times = 3
-	}
+const jobWork = "one row and one job"
+
+// TestSubmissions compares submissions of a public form, which a worker processes meanwhile, with refreshes and with a
+// floor, which only stores them.
+func TestSubmissions(t *testing.T) {
+	r := begin(t, "submissions")
 	running := harness.Private(t, harness.Options{Durable: true})
-	r.line("Each service was started %d times, with the stores up, and asked /readyz every 30 ms.", times)
-	for _, service := range []*stack.Service{running.Authservers[0], running.Resourceapi} {
-		var took []float64
-		for range times {
-			service.Stop()
-			began := time.Now()
-			must(t, service.Restart(t.Context()))
-			took = append(took, time.Since(began).Seconds())
-		}
-		r.wants("start to ready, "+service.Name+", median", "below 1 s", middle(took), " s", middle(took) < 1)
+	b := enter(t, running)
+	storing := startFloor(t, running.Redis, floorJobsVariable+"="+newJobsDatabase(t, running.Postgres))
+	storing.postgres = []int{running.Postgres.PID()}
+	submissions := b.submissions(t)
+	submissions.run(t, 8, time.Second)
+	b.product.Database.Define(t, "analyze") // as autovacuum does within a minute
+	const body = `{"submissionToken": "x", "answers": {"name": "Ada Okafor", "email": "ada@example.org"}}`
+	loads := []load{
+		{what: refreshing, at: b.account, worker: b.refresh(t)},
+		submissions,
+		{what: jobWork, at: storing, statuses: []int{http.StatusAccepted}, worker: constant(func() *http.Request {
+			// The arguments are constant, so NewRequest cannot fail.
+			request, _ := http.NewRequest(http.MethodPost, storing.url, strings.NewReader(body))
+			return request
+		})},
 	}
+	connections := []int{8, 32}
+	all, order := measureAll(t, loads, connections)
+	r.line("%d rounds of %s each, in which everything takes its turn; generator and stores included. The floor "+
+		"commits a row and a job in", *rounds, *each)
+	r.line("one transaction and checks nothing. The processing of the submissions, until none waits, is part of " +
+		"their time and costs.\n")
+	r.table(all, order)
+	const position = `select (pg_current_wal_lsn() - '0/0')::bigint`
+	const size = `select pg_database_size(current_database())`
+	wal, disk := b.product.Database.Count(t, position), b.product.Database.Count(t, size)
+	sent := len(submissions.run(t, 32, *each).latencies)
+	r.line("\nA submission, with its supporter and events, takes %d bytes in Postgres and %d of its WAL.",
+		(b.product.Database.Count(t, size)-disk)/sent, (b.product.Database.Count(t, position)-wal)/sent)
+	for _, n := range connections {
+		ours := key{submission, ourselves, n}
+		r.atLeast(all, "submission, of our floor", ours, key{jobWork, storing.name, n}, 0.6)
+		r.atLeast(all, "submission, of a refresh", ours, key{refreshing, ourselves, n}, 0.5)
+	}
+	tail := all.median(key{submission, ourselves, 32}, func(s sample) float64 {
+		return s.percentile(0.99).Seconds() / s.percentile(0.5).Seconds()
+	})
+	r.wants("p99 of the median, 32 connections: "+submission, "at most 3.00", tail, "", tail <= 3)
 	r.write(t)
 }

@@ -66,14 +66,10 @@ func startPeer(t *testing.T, r *report) *peer {
 // freshRedis starts a Redis with AOF everysec, like every other Redis here.
 func freshRedis(t *testing.T) *localstore.Redis {
 	t.Helper()
-	dir, err := localstore.TempDir("almoner-bench-redis-")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	redis, err := localstore.StartRedis(t.Context(),
-		localstore.Options{Dir: dir, Tools: os.Getenv("ALMONER_TEST_TOOLS")})
-	must(t, err)
-	t.Cleanup(redis.Stop)
-	return redis
+	return harness.Servers(t, func(ctx context.Context, options localstore.Options) (*localstore.Redis, error) {
+		options.Volatile = false
+		return localstore.StartRedis(ctx, options)
+	})
 }
 
 // installPeer installs the peer and the packages of its lock file in a folder that is reused.

@@ -1,12 +1,16 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -22,6 +26,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A scale is the number of rows of each kind. rows are those of each other kind that is listed, searched or worked on.
@@ -89,9 +94,7 @@ func newSeededStack(t *testing.T, b *bench, running *stack.Stack, s scale) *seed
 	t.Helper()
 	e := &seededStack{scale: s, bench: b, running: running, refreshed: map[int]string{}, key: tokenKey(t, running)}
 	ctx := context.WithoutCancel(t.Context())
-	db, err := pgx.Connect(ctx, running.DatabaseURL)
-	must(t, err)
-	defer func() { _ = db.Close(ctx) }()
+	db := testkit.Connect(t, running.DatabaseURL)
 	redis, err := dialRedis(running.RedisURL)
 	must(t, err)
 	defer func() { _ = redis.connection.Close() }()
@@ -110,16 +113,11 @@ func newSeededStack(t *testing.T, b *bench, running *stack.Stack, s scale) *seed
 	e.seedRows(ctx, t)
 	group.Wait()
 	must(t, inRedis)
-	must(t, settle(ctx, db, running))
+	e.settle(ctx, t)
 	return e
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // tokenKey returns the key with which the stack's authserver makes tokens.
 func tokenKey(t *testing.T, running *stack.Stack) []byte {
@@ -146,19 +144,13 @@ func (e *seededStack) size(ctx context.Context, t *testing.T, db *pgx.Conn, tabl
 }
 
 // settle makes Postgres vacuum and checkpoint now, so that it does not do so during the measurement.
-func settle(ctx context.Context, db *pgx.Conn, running *stack.Stack) error {
-	if _, err := db.Exec(ctx, `vacuum (analyze) account.grants, account.tenants, account.users, account.memberships,
-		account.oauth_clients, account.tenant_modules, account.tenant_features, account.audit_events,
-		resource.programmes`); err != nil {
-		return err
+func (e *seededStack) settle(ctx context.Context, t *testing.T) {
+	t.Helper()
+	db := e.superuser(t)
+	for _, statement := range []string{"vacuum (analyze)", "checkpoint"} {
+		_, err := db.Exec(ctx, statement)
+		must(t, err)
 	}
-	superuser, err := pgx.Connect(ctx, running.Postgres.URL)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = superuser.Close(ctx) }()
-	_, err = superuser.Exec(ctx, `checkpoint`)
-	return err
 }
 
 // seedWorkspaces creates workspaces, each with a member who has approved a connector.
@@ -322,4 +314,76 @@ func TestSeeding_GrantsAreAccepted(t *testing.T) {
 			t.Errorf("got %q %v, want ok", result, err)
 		}
 	}
+}
+
+// A redisConn is a connection to Redis that speaks RESP 2 directly: it costs little and allows pipelining.
+type redisConn struct {
+	connection net.Conn
+	in         *bufio.Reader
+	out        *bufio.Writer
+}
+
+func dialRedis(address string) (*redisConn, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	l := &redisConn{connection, bufio.NewReader(connection), bufio.NewWriterSize(connection, 1<<16)}
+	password, _ := u.User.Password()
+	_, err = l.do("AUTH", password)
+	return l, err
+}
+
+// do sends a command and returns its reply.
+func (l *redisConn) do(words ...string) (string, error) {
+	l.queue(words...)
+	if err := l.out.Flush(); err != nil {
+		return "", err
+	}
+	return l.receive()
+}
+
+// queue queues a command. Flush returns any error.
+func (l *redisConn) queue(words ...string) {
+	_, _ = l.out.WriteString("*" + strconv.Itoa(len(words)) + "\r\n") // Flush returns the error
+	for _, word := range words {
+		_, _ = l.out.WriteString("$" + strconv.Itoa(len(word)) + "\r\n" + word + "\r\n")
+	}
+}
+
+// receive reads the next reply: a simple string, a number or one bulk string.
+func (l *redisConn) receive() (string, error) {
+	line, err := l.in.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	kind, rest := line[0], strings.TrimSpace(line[1:])
+	switch kind {
+	case '-':
+		return "", fmt.Errorf("redis refuses: %.40s", rest)
+	case '$':
+		length, err := strconv.Atoi(rest)
+		if err != nil || length < 0 {
+			return "", err
+		}
+		text := make([]byte, length+2)
+		_, err = io.ReadFull(l.in, text)
+		return string(text[:length]), err
+	}
+	return rest, nil
+}
+
+// memory returns the memory that Redis uses, in bytes (INFO memory, used_memory).
+func (l *redisConn) memory() (float64, error) {
+	info, err := l.do("INFO", "memory")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(info, "used_memory:")
+	line, _, _ := strings.Cut(rest, "\r\n")
+	return strconv.ParseFloat(line, 64)
 }

@@ -6,12 +6,10 @@
 //   - speed: every kind of request at 1, 8 and 32 connections, compared with a floor server, which runs one Redis
 //     script and signs one access token; for lists, with the product built without its gate; and with
 //     node-oidc-provider (peer/), if Node is installed.
-//   - floor: a refresh compared with the floor server, and with one that also reads and writes a row in Postgres.
 //   - growth: refreshes, every list, page and search, and jobs of the background with little and with much data in the
 //     stores, and the storage that a grant takes.
 //   - soak: the memory of both services during ten minutes of load.
 //   - signin: sign-ins and refreshes during a flood of wrong passwords.
-//   - startup: the time until a service is ready.
 //   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //   - citus: a coordinator and two workers of Citus, compared with one Postgres.
 //   - landed: the previous release, compared with the current code.
@@ -64,7 +62,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if redis := os.Getenv(floorVariable); redis != "" {
-		fmt.Fprintln(os.Stderr, serveFloor(redis, os.Getenv(floorDatabaseVariable), os.Getenv(floorJobsVariable)))
+		fmt.Fprintln(os.Stderr, serveFloor(redis, os.Getenv(floorJobsVariable)))
 		os.Exit(1)
 	}
 	flag.Parse()

@@ -239,19 +239,3 @@ func loadAverage() float64 {
 	_, _ = fmt.Sscan(string(content), &load)
 	return load
 }
-
-func TestReplaceSection_ReplacesOnlyItsPart(t *testing.T) {
-	page := replaceSection("# an older page\n\nwithout sections\n", "speed", "## speed\n\nfast\n")
-	page = replaceSection(page, "soak", "## soak\n\nlong\n")
-	page = replaceSection(page, "speed", "## speed\n\nfaster\n")
-	if want := preface + "\n## speed\n\nfaster\n\n## soak\n\nlong\n"; page != want {
-		t.Errorf("got\n%s\nwant\n%s", page, want)
-	}
-}
-
-func TestMiddle_ReturnsMedian(t *testing.T) {
-	odd, even, none := middle([]float64{9, 1, 2}), middle([]float64{4, 1, 2, 9}), middle(nil)
-	if odd != 2 || even != 3 || !math.IsNaN(none) {
-		t.Errorf("the medians are %v, %v and, without figures, %v", odd, even, none)
-	}
-}

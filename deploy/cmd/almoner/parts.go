@@ -203,8 +203,6 @@ func measurements() map[string][2]string {
 		"speed":       {"^TestSpeed$", "20m"},
 		"growth":      {"^TestGrowth$", "40m"},
 		"soak":        {"^TestSoak$", "20m"},
-		"startup":     {"^TestStartup$", "5m"},
-		"floor":       {"^TestFloor$", "5m"},
 		"cluster":     {"^TestCluster$", "10m"},
 		"citus":       {"^TestCitus$", "10m"},
 		"landed":      {"^TestLanded$", "15m"},
