@@ -117,16 +117,9 @@ func (h *host) startPostgres() string {
 func (h *host) newLoginsConnect(database string) {
 	h.t.Helper()
 	for _, group := range []string{"almoner_authserver", "almoner_resourceapi"} {
-		h.psql(
-			database,
-			"-c",
-			"create role next_"+group+" login in role "+group,
-			"-c",
+		h.psql(database, "-c", "create role next_"+group+" login in role "+group, "-c",
 			"do $$ begin if not has_database_privilege('next_"+group+"', current_database(), 'connect') then raise "+
-				"'a new login of "+group+" may not connect'; end if; end $$",
-			"-c",
-			"drop role next_"+group,
-		)
+				"'a new login of "+group+" may not connect'; end if; end $$", "-c", "drop role next_"+group)
 	}
 }
 

@@ -6,8 +6,8 @@ package containers
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +20,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/version"
 )
 
@@ -30,6 +31,8 @@ const (
 
 	maxImage = 48_000_000 // bytes, unpacked
 )
+
+var must = testkit.Must
 
 func stage(t *testing.T, name string) instructions.Stage {
 	t.Helper()
@@ -107,9 +110,7 @@ func build(t *testing.T, service string) string {
 	t.Helper()
 	dir := newDir(t)
 	r := recipeFor(t, service)
-	for _, source := range r.sources {
-		copyTree(t, filepath.Join(root, source), filepath.Join(dir, "src", source))
-	}
+	copySources(t, r.sources, filepath.Join(dir, "src"))
 	out := filepath.Join(dir, "out") + "/"
 	if !strings.Contains(r.script, " /out/"+service+" ") {
 		t.Fatalf("the program is not written to /out: %s", r.script)
@@ -145,50 +146,25 @@ func newDir(t *testing.T) string {
 	return dir
 }
 
-// copyTree copies the files that .dockerignore allows.
-func copyTree(t *testing.T, from, to string) {
+// copySources copies what .dockerignore allows.
+func copySources(t *testing.T, sources []string, to string) {
 	t.Helper()
-	err := filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && entry.Name() == "testdata" {
-			return filepath.SkipDir
-		}
-		relative, err := filepath.Rel(from, path)
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		if strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		return copyFile(path, filepath.Join(to, relative))
-	})
-	must(t, err)
+	must(t, os.MkdirAll(to, 0o755))
+	script := `tar -C "$0" --exclude='*_test.go' --exclude=testdata -c -f - -- "$@" | tar -C "$TO" -x -f -`
+	command := exec.CommandContext(t.Context(), "sh", append([]string{"-euc", script, root}, sources...)...)
+	command.Env = append(os.Environ(), "TO="+to)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
+// copyFile copies a file, so that every user can run it.
 func copyFile(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	info, err := os.Stat(from)
+	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm()|0o444)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if closing := out.Close(); err == nil {
-		err = closing
-	}
-	return err
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, 0o755))
 }
 
 // programs holds the built programs, for all tests of this process.
@@ -339,12 +315,5 @@ func TestDockerfile_UsesBuildTagsOfTheTests(t *testing.T) {
 		if script := recipeFor(t, service).script; !strings.Contains(script, " -tags="+version.BuildTags+" ") {
 			t.Errorf("%s is built with other tags than %s", service, version.BuildTags)
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -121,17 +121,7 @@ func (h *host) container(name string) container {
 	s := h.project.Services[name]
 	from := h.images[s.Build.Target]
 	c := container{image: image{root: newDir(h.t), entrypoint: from.entrypoint, user: from.user}, host: h, service: s}
-	err := filepath.WalkDir(from.root, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		relative, err := filepath.Rel(from.root, path)
-		if err != nil {
-			return err
-		}
-		return copyFile(path, filepath.Join(c.root, relative))
-	})
-	must(h.t, err)
+	must(h.t, os.CopyFS(c.root, os.DirFS(from.root)))
 	places := []string{
 		"//authserver:8081", h.places["//authserver:8081"], ":9090", freeAddress(h.t), "127.0.0.1:8083",
 		freeAddress(h.t), ":8081", h.own[name], ":8082", h.own[name],
