@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // running is `almoner run` in its own process group, as in a terminal.
@@ -98,18 +99,15 @@ func copyDir(from, to string) error {
 	return nil
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.Must
 
 // startRun starts the program in a home.
 func startRun(t *testing.T, home string) *running {
 	t.Helper()
 	almoner := program(t)
-	r := &running{home: home, port: threePorts(t), lines: make(chan string, 1000), ended: make(chan error, 1)}
+	port, err := localstore.FreePorts(3)
+	must(t, err)
+	r := &running{home: home, port: port, lines: make(chan string, 1000), ended: make(chan error, 1)}
 	r.command = exec.Command(almoner, "run")
 	r.command.Env = append(os.Environ(), "ALMONER_HOME="+home, fmt.Sprint("PORT=", r.port), "MAKELEVEL=",
 		"ALMONER_DATABASE_URL=", "ALMONER_REDIS_URL=")
@@ -175,13 +173,6 @@ func (r *running) end(t *testing.T) (string, int) {
 	}
 }
 
-func threePorts(t *testing.T) int {
-	t.Helper()
-	first, err := localstore.FreePorts(3)
-	must(t, err)
-	return first
-}
-
 // expectNothingLeft waits until no process is left, and reports those that remain.
 func (r *running) expectNothingLeft(t *testing.T) {
 	t.Helper()
@@ -240,20 +231,13 @@ func TestRun_DeadServiceStopsTheRest(t *testing.T) {
 	r := startRun(t, usedHome(t))
 	for _, process := range r.processes() {
 		if pid, command, _ := strings.Cut(process, " "); strings.Contains(command, "bin/resourceapi") {
-			kill(t, pid)
+			must(t, exec.Command("kill", "-9", pid).Run())
 		}
 	}
 	if last, code := r.end(t); code == 0 || !strings.Contains(last, "resourceapi ended") {
 		t.Errorf("exit code %d, %q", code, last)
 	}
 	r.expectNothingLeft(t)
-}
-
-func kill(t *testing.T, pid string) {
-	t.Helper()
-	if out, err := exec.Command("kill", "-9", pid).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 }
 
 // The program and the services are built with the same flags, so that what they have in common is compiled once.
@@ -288,25 +272,19 @@ func TestRun_InvalidPortIsOneLine(t *testing.T) {
 func TestRun_MalformedStoreURLIsNamed(t *testing.T) {
 	home := newHome(t)
 	t.Setenv("ALMONER_HOME", home)
+	const postgres, redis = "postgres://user:password@127.0.0.1:5432/name", "redis://:password@127.0.0.1:6379/0"
 	for _, c := range []struct{ setting, value, form string }{
-		{"ALMONER_DATABASE_URL", "hidden", "postgres://user:password@127.0.0.1:5432/name"},
-		{"ALMONER_DATABASE_URL", "host=127.0.0.1 password=hidden", "postgres://user:password@127.0.0.1:5432/name"},
-		{
-			"ALMONER_DATABASE_URL",
-			"postgres://u:hidden@127.0.0.1:port/x",
-			"postgres://user:password@127.0.0.1:5432/name",
-		},
-		{"ALMONER_REDIS_URL", "hidden", "redis://:password@127.0.0.1:6379/0"},
-		{"ALMONER_REDIS_URL", "http://:hidden@127.0.0.1:6379", "redis://:password@127.0.0.1:6379/0"},
+		{"ALMONER_DATABASE_URL", "hidden", postgres},
+		{"ALMONER_DATABASE_URL", "host=127.0.0.1 password=hidden", postgres},
+		{"ALMONER_DATABASE_URL", "postgres://u:hidden@127.0.0.1:port/x", postgres},
+		{"ALMONER_REDIS_URL", "hidden", redis},
+		{"ALMONER_REDIS_URL", "http://:hidden@127.0.0.1:6379", redis},
 	} {
-		t.Run(c.setting, func(t *testing.T) {
-			t.Setenv("ALMONER_DATABASE_URL", "")
-			t.Setenv("ALMONER_REDIS_URL", "")
-			t.Setenv(c.setting, c.value)
-			err := run(t.Context(), "/nowhere")
-			if err == nil || err.Error() != c.setting+" must look like "+c.form {
-				t.Errorf("%v", err)
-			}
-		})
+		t.Setenv("ALMONER_DATABASE_URL", "")
+		t.Setenv("ALMONER_REDIS_URL", "")
+		t.Setenv(c.setting, c.value)
+		if err := run(t.Context(), "/nowhere"); err == nil || err.Error() != c.setting+" must look like "+c.form {
+			t.Errorf("%s: %v", c.value, err)
+		}
 	}
 }
