@@ -7,7 +7,6 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -55,15 +54,7 @@ func TestContainers_HaveResourceLimits(t *testing.T) {
 			if cpu := c.Resources.Requests[core.ResourceCPU]; cpu.IsZero() {
 				t.Errorf("%s/%s has no CPU request", w.name, c.Name)
 			}
-			collector, err := resource.ParseQuantity(strings.TrimSuffix(valueOf(c, "GOMEMLIMIT"), "B"))
-			if err != nil {
-				t.Errorf("%s/%s: GOMEMLIMIT: %v", w.name, c.Name, err)
-			} else {
-				share := collector.AsApproximateFloat64() / memory.AsApproximateFloat64()
-				if share < 0.275 || share > 0.285 {
-					t.Errorf("%s/%s: GOMEMLIMIT is %.0f %% of the limit", w.name, c.Name, 100*share)
-				}
-			}
+			fits(t, w.name+"/"+c.Name, valueOf(c, "GOMEMLIMIT"), memory)
 		}
 	}
 }

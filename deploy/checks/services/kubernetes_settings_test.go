@@ -1,6 +1,9 @@
 package services
 
 import (
+	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -9,6 +12,7 @@ import (
 	"testing"
 
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // command returns the command of a container. The binary is the entry point of its image.
@@ -98,9 +102,7 @@ func (c cluster) inPlace(t *testing.T, namespace string, pod core.PodSpec, conta
 func TestSettings_AreKnownToTheBinaries(t *testing.T) {
 	t.Parallel()
 	example(t).each(t, func(name string, command invocation) {
-		if err := command.Offered(t); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		command.IsOffered(t, name)
 		for variable, file := range command.Environment {
 			if _, err := os.Stat(file); strings.HasSuffix(variable, "_FILE") && err != nil {
 				t.Errorf("%s: no Secret holds the file of %s: %v", name, variable, err)
@@ -116,14 +118,7 @@ func TestSettings_AreKnownToTheBinaries(t *testing.T) {
 				t.Errorf("%s: migrate needs the owner's database and nothing else", name)
 			}
 		}
-		settings, err := asked.Settings(t)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			return
-		}
-		if unknown := command.Unknown(settings); len(unknown) > 0 {
-			t.Errorf("%s: unknown settings %q", name, unknown)
-		}
+		asked.Settings(t, name)
 	})
 }
 
@@ -186,4 +181,108 @@ func TestSettings_ConnectionsFitPostgresLimit(t *testing.T) {
 	if sum < 100 || sum > maxConnections-10 {
 		t.Errorf("the services may open %d connections", sum)
 	}
+}
+
+// TestManifests_StartHealthyServices starts the real binaries as the manifests say, with real stores: the Job
+// succeeds, every probe succeeds, and every port is listened on.
+func TestManifests_StartHealthyServices(t *testing.T) {
+	t.Parallel()
+	stores := newStores(t)
+	c := example(t)
+	put := func(command invocation, of string) {
+		t.Helper()
+		for name, value := range map[string]string{
+			"ALMONER_DATABASE_URL_FILE": stores[of],
+			"ALMONER_REDIS_URL_FILE":    stores[of+" redis"],
+		} {
+			if path := command.Environment[name]; path != "" {
+				must(t, os.WriteFile(path, []byte(value), 0o600))
+			}
+		}
+	}
+	for _, job := range c.jobs {
+		for _, container := range (workload{template: job.Spec.Template}).containers() {
+			command := c.inPlace(t, job.Namespace, job.Spec.Template.Spec, container)
+			put(command, "owner")
+			if out, err := command.Run(t, command.Arguments...); err != nil {
+				t.Errorf("%s/%s: %v: %s", job.Name, container.Name, err, out)
+			}
+		}
+	}
+	keys := ""
+	for _, d := range c.deployments {
+		container := d.Spec.Template.Spec.Containers[0]
+		command := c.inPlace(t, d.Namespace, d.Spec.Template.Spec, container)
+		put(command, command.Binary)
+		if command.Environment["ALMONER_JWKS_URL"] != "" {
+			command = command.With(map[string]string{"ALMONER_JWKS_URL": keys}) // the address behind the Service
+		}
+		listens := map[string]string{} // port of the manifest → address here
+		process := command.Start(t)
+		for name, address := range process.Addresses {
+			listens[portIn(t, command.Environment[name])] = address
+		}
+		if d.Name == "authserver" {
+			keys = "http://" + listens["8081"] + "/v1/account/oauth/jwks"
+		}
+		declared := map[string]bool{}
+		for _, port := range container.Ports {
+			number := strconv.Itoa(int(port.ContainerPort))
+			declared[number] = true
+			if listens[number] == "" {
+				t.Errorf("%s listens on no port %s", d.Name, number)
+			}
+		}
+		for number := range maps.Keys(listens) {
+			if !declared[number] {
+				t.Errorf("%s listens on port %s, which is not declared", d.Name, number)
+			}
+		}
+		probe(t, process, container, listens)
+		process.Becomes(t, "http://"+process.Addresses["ALMONER_METRICS_LISTEN"]+"/metrics", http.StatusOK)
+	}
+}
+
+func portIn(t *testing.T, address string) string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host != "" {
+		t.Errorf("a pod must listen on every address, not on %s", address)
+	}
+	return port
+}
+
+func probe(t *testing.T, process *startedProcess, container core.Container, listens map[string]string) {
+	t.Helper()
+	for what, probe := range map[string]*core.Probe{
+		"startup":   container.StartupProbe,
+		"liveness":  container.LivenessProbe,
+		"readiness": container.ReadinessProbe,
+	} {
+		if probe == nil {
+			if len(container.Ports) > 0 {
+				t.Errorf("%s has no %s probe", container.Name, what)
+			}
+			continue
+		}
+		ask := probe.HTTPGet
+		address := listens[number(container, ask.Port)]
+		if want := map[bool]string{true: "/readyz", false: "/healthz"}[what == "readiness"]; ask.Path != want {
+			t.Errorf("%s: the path of the %s probe is %s", container.Name, what, ask.Path)
+		}
+		if address == "" {
+			t.Errorf("%s: nothing listens on port %s of the %s probe", container.Name, ask.Port.String(), what)
+			continue
+		}
+		process.Becomes(t, "http://"+address+ask.Path, http.StatusOK)
+	}
+}
+
+func number(container core.Container, port intstr.IntOrString) string {
+	for _, declared := range container.Ports {
+		if declared.Name == port.StrVal {
+			return strconv.Itoa(int(declared.ContainerPort))
+		}
+	}
+	return port.String()
 }

@@ -21,7 +21,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,13 +30,6 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/version"
-)
-
-const (
-	// binariesVariable names a directory with prebuilt binaries, as `make test` provides it.
-	binariesVariable = "ALMONER_TEST_BINARIES"
-
-	answersWithin = await.Long
 )
 
 // These are the times that a process takes after SIGTERM, besides ALMONER_NOTICE.
@@ -65,31 +57,27 @@ func repository() string {
 
 // binaries returns the directory of both services' binaries. Unless prebuilt binaries exist, it builds them once per
 // process.
-var binaries = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv(binariesVariable); dir != "" {
-		return dir, nil
+var binaries = testkit.Once(func(t testing.TB) string {
+	if dir := os.Getenv("ALMONER_TEST_BINARIES"); dir != "" {
+		return dir
 	}
 	dir, err := localstore.ProcessDir("almoner-checks-")
-	if err != nil {
-		return "", err
-	}
+	must(t, err)
 	for _, name := range []string{"authserver", "resourceapi"} {
 		into := dir + string(filepath.Separator)
 		build := exec.Command("go", "build", "-tags="+version.BuildTags, "-o", into, "./cmd/"+name)
 		build.Dir = filepath.Join(repository(), name)
 		if out, err := build.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s does not build: %s", name, out)
+			t.Fatalf("%s does not build: %s", name, out)
 		}
 	}
-	return dir, nil
+	return dir
 })
 
 // Path returns the path of the binary.
 func (i invocation) Path(t testing.TB) string {
 	t.Helper()
-	dir, err := binaries()
-	must(t, err)
-	path, err := filepath.Abs(filepath.Join(dir, i.Binary))
+	path, err := filepath.Abs(filepath.Join(binaries(t), i.Binary))
 	must(t, err)
 	return path
 }
@@ -98,7 +86,7 @@ func (i invocation) Path(t testing.TB) string {
 func (i invocation) Run(t testing.TB, arguments ...string) (string, error) {
 	t.Helper()
 	path := i.Path(t) // may build the binary first
-	ctx, cancel := context.WithTimeout(t.Context(), answersWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Long)
 	defer cancel()
 	process := exec.CommandContext(ctx, path, arguments...)
 	process.Env = i.environ()
@@ -106,49 +94,41 @@ func (i invocation) Run(t testing.TB, arguments ...string) (string, error) {
 	return string(out), err
 }
 
-// Offered returns an error unless the binary has the subcommand in the arguments.
-func (i invocation) Offered(t testing.TB) error {
+// IsOffered checks that the binary has the subcommand in the arguments.
+func (i invocation) IsOffered(t testing.TB, name string) {
 	t.Helper()
 	if len(i.Arguments) == 0 {
-		return fmt.Errorf("%s is started without a subcommand", i.Binary)
+		t.Errorf("%s: %s is started without a subcommand", name, i.Binary)
+	} else if out, err := i.Run(t, append(i.Arguments, "--help")...); err != nil {
+		t.Errorf("%s: %s %s: %s", name, i.Binary, strings.Join(i.Arguments, " "), out)
 	}
-	out, err := i.Run(t, append(i.Arguments, "--help")...)
-	if err != nil {
-		return fmt.Errorf("%s %s: %s", i.Binary, strings.Join(i.Arguments, " "), out)
-	}
-	return nil
 }
 
-// Settings returns the binary's settings with the values in force under this command's environment, or an error if
-// these are invalid.
-func (i invocation) Settings(t testing.TB) (map[string]string, error) {
+// Settings returns the binary's settings with the values in force under this command's environment. It checks that they
+// are valid, and that each name in the environment belongs to one, as NAME or NAME_FILE.
+func (i invocation) Settings(t testing.TB, name string) map[string]string {
 	t.Helper()
 	out, err := i.Run(t, "check-config", "--json")
-	if err != nil {
-		return nil, fmt.Errorf("%s check-config: %s", i.Binary, out)
-	}
 	var report struct{ Settings []envconf.Value }
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		return nil, fmt.Errorf("%s check-config: %w: %s", i.Binary, err, out)
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &report)
+	}
+	if err != nil {
+		t.Errorf("%s: %s check-config: %v: %s", name, i.Binary, err, out)
+		return nil
 	}
 	settings := map[string]string{}
 	for _, s := range report.Settings {
 		settings[s.Setting] = s.Value
 	}
-	return settings, nil
-}
-
-// Unknown returns the names in the environment that belong to no setting, either NAME or NAME_FILE.
-func (i invocation) Unknown(settings map[string]string) []string {
-	var unknown []string
-	for name := range i.Environment {
-		_, known := settings[name]
-		_, knownByFile := settings[strings.TrimSuffix(name, "_FILE")]
-		if strings.HasPrefix(name, "ALMONER_") && !known && !knownByFile {
-			unknown = append(unknown, name)
+	for variable := range i.Environment {
+		_, known := settings[variable]
+		_, knownByFile := settings[strings.TrimSuffix(variable, "_FILE")]
+		if strings.HasPrefix(variable, "ALMONER_") && !known && !knownByFile {
+			t.Errorf("%s: the setting %s is unknown", name, variable)
 		}
 	}
-	return unknown
+	return settings
 }
 
 // With returns the command with changed settings.
@@ -211,26 +191,25 @@ func (i invocation) Start(t testing.TB) *startedProcess {
 	return p
 }
 
-// Becomes requests an address of the process until the status matches or the process has ended.
-func (p *startedProcess) Becomes(url string, status int) error {
-	var last error
-	for deadline := time.Now().Add(answersWithin); time.Now().Before(deadline); {
-		answer, err := http.Get(url)
-		if err == nil {
-			_ = answer.Body.Close()
-			if answer.StatusCode == status {
-				return nil
-			}
-			err = fmt.Errorf("%s answers %d, not %d", url, answer.StatusCode, status)
-		}
-		last = err
+// Becomes waits until an address of the process answers with a status.
+func (p *startedProcess) Becomes(t testing.TB, url string, status int) {
+	t.Helper()
+	await.NoError(t, func() error {
 		select {
 		case <-p.ended:
-			return fmt.Errorf("the process has ended: %w", last)
-		case <-time.After(50 * time.Millisecond):
+			t.Fatalf("%s: the process has ended", url)
+		default:
 		}
-	}
-	return last
+		answer, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != status {
+			return fmt.Errorf("%s answers %d, not %d", url, answer.StatusCode, status)
+		}
+		return nil
+	})
 }
 
 // newKey returns a value for ALMONER_KEYS.

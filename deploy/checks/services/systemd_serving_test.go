@@ -52,9 +52,7 @@ func TestUnits_StartReadyServices(t *testing.T) {
 	for _, s := range services(t) { // almoner-migrate comes first
 		var used []string
 		for _, c := range s.commands(t, s.load(t, secrets)) {
-			if err := c.Offered(t); err != nil {
-				t.Errorf("%s: %v", s.file, err)
-			}
+			c.IsOffered(t, s.file)
 			for name, value := range c.Environment {
 				if strings.HasSuffix(name, "_FILE") {
 					used = append(used, filepath.Base(value))
@@ -85,15 +83,7 @@ func (s service) becomesReady(t *testing.T, c invocation, ports, moved map[strin
 		keys.Host = moved[keys.Host]
 		c = c.With(map[string]string{"ALMONER_JWKS_URL": keys.String()})
 	}
-	known, err := c.Settings(t)
-	if err != nil {
-		t.Errorf("%s: %v", s.file, err)
-		return
-	}
-	if unknown := c.Unknown(known); len(unknown) > 0 {
-		t.Errorf("%s: unknown settings %q", s.file, unknown)
-	}
-	s.hasTimeToLeave(t, c.Arguments[0], known["ALMONER_NOTICE"])
+	s.hasTimeToLeave(t, c.Arguments[0], c.Settings(t, s.file)["ALMONER_NOTICE"])
 	process := c.Start(t)
 	for name, address := range process.Addresses {
 		moved[c.Environment[name]] = address
@@ -118,9 +108,7 @@ func (s service) becomesReady(t *testing.T, c invocation, ports, moved map[strin
 		}
 	}
 	for _, at := range []string{address + "/readyz", process.Addresses["ALMONER_METRICS_LISTEN"] + "/metrics"} {
-		if err := process.Becomes("http://"+at, http.StatusOK); err != nil {
-			t.Errorf("%s: %v", s.file, err)
-		}
+		process.Becomes(t, "http://"+at, http.StatusOK)
 	}
 }
 

@@ -2,6 +2,7 @@ package services
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"github.com/hashicorp/go-envparse"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/localstore/child"
 )
 
 const (
@@ -109,13 +111,9 @@ func (u unitFile) start() error {
 	if content, err := os.ReadFile(pidFile); err == nil {
 		pid, _ := strconv.Atoi(string(content))
 		_ = syscall.Kill(pid, syscall.SIGTERM)
-		for range 600 { // a zombie still has a pid: the first process of the namespace collects it
-			state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			if err != nil || bytes.Contains(state, []byte(") Z ")) {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), await.Long)
+		defer cancel()
+		child.WaitGone(ctx, pid)
 	}
 	oneshot := strings.Join(u.values("Service", "Type"), "") == "oneshot"
 	for _, line := range u.values("Service", "ExecStart") {
