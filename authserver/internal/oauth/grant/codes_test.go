@@ -3,6 +3,7 @@ package grant_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,64 +13,43 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestG1_CodeReuseRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
-	issued, err := b.redeem(code, b.terms())
-	if err != nil || issued.Refresh == "" {
-		t.Fatal(err)
-	}
+	issued := b.mustRedeem(code)
 	b.wantActive(g.ID)
-	_, err = b.redeem(code, b.terms())
-	b.refused("second redemption", err)
+	b.refused("second redemption")(b.redeem(code, b.terms()))
 	b.wantRevoked(g.ID, grant.CodeReused)
-	_, err = b.rotate(issued.Refresh)
-	b.refused("refresh after reuse", err)
+	b.refused("refresh after reuse")(b.rotate(issued.Refresh))
 }
 
 // The reused code is read from Postgres before the code is used, and reaches Redis long after.
 func TestG1_DelayedReuseRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	token, err := b.grants.Tokens.Read(grant.Code, code.Reveal())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	before, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := b.redeem(code, b.terms())
-	if err != nil {
-		t.Fatal(err)
-	}
-	refresh := b.mustRotate(issued.Refresh)
-	guess := b.terms()
-	guess.RedirectURI += "x"
-	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: guess, LoadKey: noKey})
-	b.refused("a guess", err)
+	testkit.Must(t, err)
+	refresh := b.mustRotate(b.mustRedeem(code).Refresh)
+	reuse := grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey}
+	guess := reuse
+	guess.Terms.RedirectURI += "x"
+	b.refused("a guess")(b.grants.Exchange(t.Context(), before, guess))
 	b.wantActive(g.ID)
-	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey})
-	b.refused("a reuse", err)
+	b.refused("a reuse")(b.grants.Exchange(t.Context(), before, reuse))
 	b.wantRevoked(g.ID, grant.CodeReused)
-	_, err = b.grants.Exchange(t.Context(), before, grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey})
-	b.refused("another", err)
-	_, err = b.rotate(refresh)
-	b.refused("refresh after reuse", err)
+	b.refused("another")(b.grants.Exchange(t.Context(), before, reuse))
+	b.refused("refresh after reuse")(b.rotate(refresh))
 }
 
 func TestG1_InvalidReuseChangesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
-	issued, err := b.redeem(code, b.terms())
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := b.mustRedeem(code)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	for name, change := range map[string]func(*grant.CodeTerms){
 		"client":   func(c *grant.CodeTerms) { c.ClientID = other.ID },
@@ -79,15 +59,13 @@ func TestG1_InvalidReuseChangesNothing(t *testing.T) {
 	} {
 		terms := b.terms()
 		change(&terms)
-		_, err := b.redeem(code, terms)
-		b.refused(name, err)
+		b.refused(name)(b.redeem(code, terms))
 		b.wantActive(g.ID)
 	}
 	b.mustRotate(issued.Refresh)
 }
 
 func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	other := b.fixture.Connector(resource, perm.ProgrammesRead)
 	wrong := func(code credential.Secret, times int) {
@@ -101,8 +79,7 @@ func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 			case 2:
 				terms.Resource += "x"
 			}
-			_, err := b.redeem(code, terms)
-			b.refused("mismatch", err)
+			b.refused("mismatch")(b.redeem(code, terms))
 		}
 	}
 	_, code := b.consent()
@@ -110,83 +87,44 @@ func TestRedeem_FifthMismatchRevokesCode(t *testing.T) {
 	for range 6 {
 		terms := b.terms()
 		terms.ClientID = other.ID
-		_, err := b.redeem(code, terms)
-		b.refused("another client", err)
+		b.refused("another client")(b.redeem(code, terms))
 	}
-	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("after four mismatches: %v", err)
-	}
+	b.mustRedeem(code)
 	_, code = b.consent()
 	for range 6 { // a missing verifier is not a guess
 		terms := b.terms()
 		terms.Challenge = ""
-		_, err := b.redeem(code, terms)
-		b.refused("no verifier", err)
+		b.refused("no verifier")(b.redeem(code, terms))
 	}
-	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("after missing verifiers: %v", err)
-	}
+	b.mustRedeem(code)
 	g, code := b.consent()
 	wrong(code, 5)
-	_, err := b.redeem(code, b.terms())
-	b.refused("after five", err)
+	b.refused("after five")(b.redeem(code, b.terms()))
 	b.wantRevoked(g.ID, grant.CodeGuessed)
 }
 
 func TestOpen_SecondApprovalReplacesCode(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
-	g, first := b.consent()
-	second, err := b.grants.Open(t.Context(), g, b.terms())
-	if err != nil {
-		t.Fatal(err)
+	g := b.pending(b.app)
+	first, second := b.open(both(g)), b.open(g)
+	b.refused("replaced code")(b.redeem(first, b.terms()))
+	if issued := b.mustRedeem(second); !slices.Equal(issued.Grant.Permissions, g.Permissions) {
+		t.Errorf("granted %s, want %s", issued.Grant.Permissions.Scope(), g.Permissions.Scope())
 	}
-	_, err = b.redeem(first, b.terms())
-	b.refused("replaced code", err)
-	if _, err := b.redeem(second, b.terms()); err != nil {
-		t.Fatal(err)
-	}
-	_, err = b.redeem(first, b.terms())
-	b.refused("replaced code after redemption", err)
+	b.refused("replaced code after redemption")(b.redeem(first, b.terms()))
 	b.wantActive(g.ID)
-	if _, err := b.grants.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrAlreadyUsed) {
-		t.Errorf("approval after redemption: %v", err)
-	}
+	b.notApproved("approval after redemption", g, grant.ErrAlreadyUsed)
 	b.wantActive(g.ID)
 }
 
 func TestRedeem_CodeExpires(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
-	if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "cx", time.Now().UnixMilli()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.redeem(code, b.terms())
-	b.refused("expired code", err)
-}
-
-func TestOpen_LastApprovalDeterminesPermissions(t *testing.T) {
-	t.Parallel()
-	b := newTestEnv(t)
-	g := b.pending(b.app)
-	g.Permissions = perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
-	if _, err := b.grants.Open(t.Context(), g, b.terms()); err != nil {
-		t.Fatal(err)
-	}
-	g.Permissions = perm.NewSet(perm.ProgrammesRead)
-	code, err := b.grants.Open(t.Context(), g, b.terms())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := b.redeem(code, b.terms())
-	if err != nil || issued.Grant.Permissions.Scope() != "programmes:read:programmes" {
-		t.Errorf("granted %s %v", issued.Grant.Permissions.Scope(), err)
-	}
+	b.setField(g, "cx", time.Now().UnixMilli())
+	b.refused("expired code")(b.redeem(code, b.terms()))
 }
 
 func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	for range 20 {
 		g := b.pending(b.app)
@@ -207,8 +145,7 @@ func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
 				continue
 			}
 			redeemed++
-			_, err := b.redeem(code, b.terms())
-			b.refused("reuse", err)
+			b.refused("reuse")(b.redeem(code, b.terms()))
 			b.wantRevoked(g.ID, grant.CodeReused)
 		}
 		if redeemed != 1 {
@@ -219,22 +156,10 @@ func TestG1_ReuseAfterConcurrentApprovalsRevokesGrant(t *testing.T) {
 
 // A lock prevents the first redemption from committing while Redis is restored to an older state.
 func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	b.app, _ = b.fixture.Confidential(perm.ProgrammesRead)
 	g, code := b.consent()
-	key := "g:{" + g.ID.String() + "}"
-	older, err := b.rdb.Dump(t.Context(), key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := b.fixture.Owner.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lock.Exec(t.Context(), `select from account.grants where id = $1 for update`, g.ID); err != nil {
-		t.Fatal(err)
-	}
+	restore, unlock := b.saved(g), b.lock(g)
 	outcomes := make(chan error, 2)
 	// Postgres may take the second step first. Redis then shows the loser a later decision, and its client must retry.
 	redeem := func() {
@@ -244,17 +169,13 @@ func TestG1_ConfidentialCodeIsRedeemedOnceDespiteRedisRestore(t *testing.T) {
 		}
 		outcomes <- err
 	}
-	active := func() bool { return b.rdb.HGet(t.Context(), key, "st").Val() == "active" }
+	active := func() bool { return b.fields(g)["st"] == "active" }
 	go redeem()
 	await.True(t, "Redis activates the grant", active)
-	if err := b.rdb.RestoreReplace(t.Context(), key, 0, older).Err(); err != nil {
-		t.Fatal(err)
-	}
+	restore()
 	go redeem()
 	await.True(t, "Redis activates the grant", active)
-	if err := lock.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	won := 0
 	for range 2 {
 		if <-outcomes == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // snapshotFirst is the test whose subtests set testEnv.snapshotFirst.
@@ -40,51 +41,50 @@ func TestSnapshotFirst_KeepsInvariants(t *testing.T) {
 	}
 }
 
-// A refused request changes nothing in either store, whatever it is refused for.
+// A request that is refused because of the user, the workspace or the client changes nothing in either store. Only
+// given-up steps are remembered in Redis, where there is room for three.
 func TestDirect_RefusalUsesNothingUp(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, first := b.active()
 	refresh := b.lost(b.rotateWith(first, someKey))
 	opened, code := b.consent()
-	for what, change := range map[string]struct {
-		off, on string
-		id      uuid.UUID
-	}{
-		"LLM integration": {
-			`update account.tenant_features set enabled = false where tenant_id = $1`,
-			`update account.tenant_features set enabled = true where tenant_id = $1`,
-			b.fixture.WorkspaceID,
-		},
+	sql := func(text string, id uuid.UUID) func() { return func() { b.fixture.Exec(text, id) } }
+	for what, change := range map[string]struct{ off, on func() }{
+		"LLM integration": {func() { b.fixture.SetLLM(false) }, func() { b.fixture.SetLLM(true) }},
 		"user": {
-			`update account.users set disabled_at = now() where id = $1`,
-			`update account.users set disabled_at = null where id = $1`,
-			b.user,
+			sql(`update account.users set disabled_at = now() where id = $1`, b.user),
+			sql(`update account.users set disabled_at = null where id = $1`, b.user),
 		},
 		"permissions": {
-			`update account.memberships set permissions = '{}' where user_id = $1`,
-			`update account.memberships set permissions = '{programmes:read:programmes}' where user_id = $1`,
-			b.user,
+			sql(`update account.memberships set permissions = '{}' where user_id = $1`, b.user),
+			sql(`update account.memberships set permissions = '{programmes:read:programmes}'
+				where user_id = $1`, b.user),
+		},
+		"membership": {
+			sql(`delete from account.memberships where user_id = $1`, b.user),
+			func() { b.fixture.Join(b.fixture.WorkspaceID, b.user, perm.ProgrammesRead) },
 		},
 		"client": {
-			`update account.oauth_clients set deleted_at = now() where id = $1`,
-			`update account.oauth_clients set deleted_at = null where id = $1`,
-			b.app.ID,
+			sql(`update account.oauth_clients set deleted_at = now() where id = $1`, b.app.ID),
+			sql(`update account.oauth_clients set deleted_at = null where id = $1`, b.app.ID),
 		},
 	} {
-		b.fixture.Exec(change.off, change.id)
+		change.off()
 		b.notDirect(what, refresh, code)
-		b.fixture.Exec(change.on, change.id)
-		if got := b.state(g.ID); got.State != grant.Active || got.Generation != 2 {
-			t.Errorf("%s: grant is %s, generation %d", what, got.State, got.Generation)
+		if what != "client" { // without it, there is no snapshot
+			b.refused(what)(b.rotate(refresh))
+			b.refused(what + " at exchange")(b.redeem(code, b.terms()))
 		}
+		change.on()
+		b.generation(g, 2)
 		if got := b.state(opened.ID); got.State != grant.Pending {
 			t.Errorf("%s: opened grant is %s", what, got.State)
 		}
+		if undone := b.fields(g)["un"] + b.fields(opened)["un"]; undone != "" {
+			t.Errorf("%s: Redis remembers %s", what, undone)
+		}
 	}
-	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("the code does not work: %v", err)
-	}
+	b.mustRedeem(code)
 	b.again("the request before", refresh)(b.rotateWith(first, someKey))
 	b.mustRotate(refresh)
 }
@@ -93,16 +93,13 @@ func TestDirect_RefusalUsesNothingUp(t *testing.T) {
 func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 	b.Helper()
 	token, err := b.grants.Tokens.Read(grant.Refresh, refresh.Reveal())
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	request := refreshOf(token, b.app.ID, atResource, grant.Sender{})
 	if _, done, err := b.grants.ExchangeDirectly(b.Context(), request); done || err != nil {
 		b.Errorf("%s: refresh: done %t, %v", what, done, err)
 	}
-	if token, err = b.grants.Tokens.Read(grant.Code, code.Reveal()); err != nil {
-		b.Fatal(err)
-	}
+	token, err = b.grants.Tokens.Read(grant.Code, code.Reveal())
+	testkit.Must(b, err)
 	request = grant.Request{Token: token, Terms: b.terms(), LoadKey: noKey}
 	if _, done, err := b.grants.ExchangeDirectly(b.Context(), request); done || err != nil {
 		b.Errorf("%s: exchange: done %t, %v", what, done, err)
@@ -111,21 +108,16 @@ func (b *testEnv) notDirect(what string, refresh, code credential.Secret) {
 
 // Postgres has revoked the grant, and Redis does not know. That is not a race: the client is told why.
 func TestDirect_EarlierRevocationIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
-	if err := b.store.Revoke(t.Context(), g.Key(), grant.ByUser, "user:x", nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.store.Revoke(t.Context(), g.Key(), grant.ByUser, "user:x", nil))
 	b.fixture.Exec(`update account.grants set revoked_at = now() - interval '1 minute' where id = $1`, g.ID)
-	_, err := b.rotate(refresh)
-	b.refused("refresh", err)
+	b.refused("refresh")(b.rotate(refresh))
 }
 
 // A grant of older releases may have permissions that have no effect at its resource.
 func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
-	t.Parallel()
 	const mcp = "https://api.example.org/mcp"
 	b := newTestEnv(t)
 	b.user = b.fixture.Member(perm.ProgrammesRead, perm.EngageReadForms)
@@ -135,12 +127,10 @@ func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
 	for _, permissions := range []string{useful, useful, useless} { // the first refresh is not direct
 		b.fixture.Exec(`update account.grants set permissions = array[$2], resource = $3 where id = $1`, g.ID,
 			permissions, mcp)
-		if err := b.rdb.HSet(t.Context(), "g:{"+g.ID.String()+"}", "rs", mcp).Err(); err != nil {
-			t.Fatal(err)
-		}
+		b.setField(g, "rs", mcp)
 		issued, err := b.rotateAs(refresh, b.app.ID, mcp)
 		if permissions == useless {
-			b.refused(useless, err)
+			b.refused(useless)(issued, err)
 		} else if refresh = issued.Refresh; err != nil {
 			t.Errorf("%s: %v", permissions, err)
 		}
@@ -149,21 +139,15 @@ func TestDirect_UselessPermissionsAreRefused(t *testing.T) {
 
 // A step whose outcome in Postgres is unknown is given up, so that Postgres does not take it later.
 func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
 	var late grant.Step
-	lost := &aroundStore{b.store, func(
-		_ context.Context, step grant.Step, _ stepFunc,
-	) (grant.UpdateResult, error) {
+	losing := b.around(func(step grant.Step, _ stepFunc) (grant.UpdateResult, error) {
 		late = step
 		return grant.Refused, store.ErrUnavailable
-	}}
-	losing := *b
-	losing.grants = b.service(lost)
-	_, err := losing.rotate(refresh)
-	unavailable(t, "refresh", err)
+	})
+	b.unavailable("refresh")(losing.rotate(refresh))
 	_, result, err := b.store.AdvanceDirectly(t.Context(), late, b.terms(), nil)
 	if result != grant.Refused || err != nil {
 		t.Errorf("the given-up step: %v %v, want it refused", result, err)
@@ -175,14 +159,11 @@ func TestDirect_GivenUpStepIsNotTakenLater(t *testing.T) {
 // Postgres commits a step and its response is lost. Before the update is repeated, the user loses the right to it. The
 // refusal does not mean that the step was not taken.
 func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, refresh := b.active()
 	refresh = b.mustRotate(refresh)
 	calls := 0
-	lost := &aroundStore{b.store, func(
-		_ context.Context, step grant.Step, take stepFunc,
-	) (grant.UpdateResult, error) {
+	losing := b.around(func(step grant.Step, take stepFunc) (grant.UpdateResult, error) {
 		calls++
 		result, err := take(step)
 		if calls == 1 {
@@ -190,13 +171,9 @@ func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
 			return grant.Refused, store.ErrUnavailable
 		}
 		return result, err
-	}}
-	losing := *b
-	losing.grants = b.service(lost)
-	_, err := losing.rotate(refresh)
-	unavailable(t, "refresh", err)
-	_, err = b.rotate(refresh)
-	b.refused("without LLM integration", err)
+	})
+	b.unavailable("refresh")(losing.rotate(refresh))
+	b.refused("without LLM integration")(b.rotate(refresh))
 	b.fixture.SetLLM(true)
 	b.mustRotate(refresh)
 	b.wantActive(g.ID)
@@ -206,38 +183,21 @@ func TestDirect_RefusalAfterLostResponseKeepsGrant(t *testing.T) {
 func TestDirect_RaceWithRevocationNeedsStanding(t *testing.T) {
 	t.Parallel()
 	for _, disabled := range []bool{false, true} {
-		b := newTestEnv(t)
+		b := sharedTestEnv(t)
 		g, refresh := b.active()
 		refresh = b.mustRotate(refresh)
 		if disabled {
 			b.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, b.user)
 		}
-		raced := *b
-		raced.grants = b.service(&aroundStore{b.store, func(
-			_ context.Context, step grant.Step, take stepFunc,
-		) (grant.UpdateResult, error) {
+		raced := b.around(func(step grant.Step, take stepFunc) (grant.UpdateResult, error) {
 			if err := b.store.Revoke(t.Context(), g.Key(), grant.ByClient, "client:x", nil); err != nil {
 				t.Error(err)
 			}
 			return take(step)
-		}})
+		})
 		if _, err := raced.rotate(refresh); disabled != (err != nil) {
 			t.Errorf("disabled %t: %v", disabled, err)
 		}
-	}
-}
-
-// Only given-up steps are remembered in Redis, where there is room for three.
-func TestDirect_RefusedStepIsNotRemembered(t *testing.T) {
-	t.Parallel()
-	b := newTestEnv(t)
-	g, refresh := b.active()
-	refresh = b.mustRotate(refresh)
-	_, code := b.consent()
-	b.fixture.SetLLM(false)
-	b.notDirect("LLM integration", refresh, code)
-	if undone := b.rdb.HGet(t.Context(), "g:{"+g.ID.String()+"}", "un").Val(); undone != "" {
-		t.Errorf("remembered: %s", undone)
 	}
 }
 
@@ -269,7 +229,6 @@ func (r *quietRotations) Decide(
 
 // While a store does not respond, the other one may be enough to refuse a request, so nothing is decided directly.
 func TestDirect_BothStoresMustRespond(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	_, refresh := b.active()
 	refresh = b.mustRotate(refresh) // the first one is not direct: the exchange could be repeated

@@ -8,24 +8,18 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // connecting returns a testEnv with a connector, and a grant of two permissions whose code is outstanding.
 func connecting(t *testing.T) (*testEnv, grant.Grant, credential.Secret) {
 	t.Helper()
-	b := newTestEnv(t)
-	if b.app.Kind != client.Connector {
-		t.Fatalf("the client is %s", b.app.Kind)
-	}
+	b := sharedTestEnv(t)
 	g := both(b.pending(b.app))
-	code, err := b.grants.Open(t.Context(), g, b.terms())
-	if err != nil {
-		t.Fatal(err)
-	}
+	code := b.open(g)
 	return b, g, code
 }
 
@@ -42,9 +36,8 @@ func (b *testEnv) readOnly() {
 	lowered.Permissions = perm.NewSet(perm.ProgrammesRead)
 	event := audit.Event{WorkspaceID: &b.fixture.WorkspaceID, Actor: "operator", Action: audit.ConnectorPolicyChanged}
 	event.Authorization = &audit.Authorization{Operator: true}
-	if _, err := b.store.ReplaceConnectorPolicy(b.Context(), b.fixture.WorkspaceID, "", lowered, event); err != nil {
-		b.Fatal(err)
-	}
+	_, err := b.store.ReplaceConnectorPolicy(b.Context(), b.fixture.WorkspaceID, "", lowered, event)
+	testkit.Must(b, err)
 }
 
 // withoutNumber returns a hash without the number of the last withdrawn approval.
@@ -59,23 +52,21 @@ func withoutNumber(key map[string]string) map[string]string {
 func TestG12_RefusedApprovalKeepsEarlierCode(t *testing.T) {
 	t.Parallel()
 	b, g, first := connecting(t)
-	_, before := b.stored(g.ID)
+	_, before := b.stored(g)
 	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
 	elsewhere, terms := writing(g), b.terms()
 	elsewhere.Resource, terms.Resource = "https://api.example.org/other", "https://api.example.org/other"
 	if _, err := lowered.grants.Open(t.Context(), elsewhere, terms); !errors.Is(err, grant.ErrPolicy) {
 		t.Fatalf("the approval of what is forbidden: %v", err)
 	}
-	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {
+	if _, after := b.stored(g); !maps.Equal(before, withoutNumber(after)) {
 		t.Errorf("Redis holds %q, want %q", after, before)
 	}
-	issued, err := b.redeem(first, b.terms())
-	if err != nil || issued.Grant.Permissions.Scope() != string(perm.ProgrammesRead) {
-		t.Fatalf("the earlier code: %s %v", issued.Grant.Permissions.Scope(), err)
+	issued := b.mustRedeem(first)
+	if issued.Grant.Permissions.Scope() != string(perm.ProgrammesRead) {
+		t.Errorf("the earlier code gives %s", issued.Grant.Permissions.Scope())
 	}
-	if _, err := b.rotate(issued.Refresh); err != nil {
-		t.Errorf("refresh after it: %v", err)
-	}
+	b.mustRotate(issued.Refresh)
 }
 
 // Two approvals are refused while a third is in progress, in each order. Then the earlier code works again, and wrong
@@ -86,34 +77,25 @@ func TestG12_OverlappingRefusedApprovalsKeepEarlierCode(t *testing.T) {
 		b, g, code := connecting(t)
 		wrong := b.terms()
 		wrong.Challenge = "another"
-		_, err := b.redeem(code, wrong)
-		b.refused("a wrong verifier", err)
-		_, before := b.stored(g.ID)
+		b.refused("a wrong verifier")(b.redeem(code, wrong))
+		_, before := b.stored(g)
 
 		refusedInside := b.held(pausingStore{beforeOpen: func() {
 			b.readOnly()
 			if approvedBetween {
-				if code, err = b.grants.Open(t.Context(), g, b.terms()); err != nil {
-					t.Fatal(err)
-				}
-				_, before = b.stored(g.ID)
+				code = b.open(g)
+				_, before = b.stored(g)
 			}
-			if _, err := b.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
-				t.Errorf("the inner approval: %v", err)
-			}
+			b.notApproved("the inner approval", writing(g), grant.ErrPolicy)
 		}})
-		if _, err := refusedInside.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
-			t.Errorf("the outer approval: %v", err)
-		}
-		_, after := b.stored(g.ID)
+		refusedInside.notApproved("the outer approval", writing(g), grant.ErrPolicy)
+		_, after := b.stored(g)
 		for _, field := range []string{"st", "ap", "ch", "cx", "en", "ft"} {
 			if before[field] != after[field] {
 				t.Errorf("approved between %v: %s is %q, want %q", approvedBetween, field, after[field], before[field])
 			}
 		}
-		if _, err := b.redeem(code, b.terms()); err != nil {
-			t.Errorf("approved between %v: the earlier code: %v", approvedBetween, err)
-		}
+		b.mustRedeem(code)
 	}
 }
 
@@ -121,7 +103,7 @@ func TestG12_OverlappingRefusedApprovalsKeepEarlierCode(t *testing.T) {
 func TestG12_RefusedReplacedApprovalIsNotRestored(t *testing.T) {
 	t.Parallel()
 	b, g, code := connecting(t)
-	_, before := b.stored(g.ID)
+	_, before := b.stored(g)
 	issued, refuse, ended := make(chan bool), make(chan bool), make(chan error)
 	earlier := b.held(pausingStore{beforeOpen: func() { close(issued); <-refuse }})
 	go func() {
@@ -136,27 +118,20 @@ func TestG12_RefusedReplacedApprovalIsNotRestored(t *testing.T) {
 			t.Errorf("the earlier approval: %v", err)
 		}
 	}})
-	if _, err := later.grants.Open(t.Context(), writing(g), b.terms()); !errors.Is(err, grant.ErrPolicy) {
-		t.Errorf("the later approval: %v", err)
-	}
-	if _, after := b.stored(g.ID); !maps.Equal(before, withoutNumber(after)) {
+	later.notApproved("the later approval", writing(g), grant.ErrPolicy)
+	if _, after := b.stored(g); !maps.Equal(before, withoutNumber(after)) {
 		t.Errorf("Redis holds %q, want %q", after, before)
 	}
-	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Errorf("the earlier code: %v", err)
-	}
+	b.mustRedeem(code)
 }
 
 // The first approval of a grant is refused and leaves nothing behind.
 func TestG12_RefusedFirstApprovalLeavesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g := writing(b.pending(b.app))
 	lowered := b.held(pausingStore{beforeOpen: b.readOnly})
-	if _, err := lowered.grants.Open(t.Context(), g, b.terms()); !errors.Is(err, grant.ErrPolicy) {
-		t.Fatalf("the approval: %v", err)
-	}
-	if row, key := b.stored(g.ID); row != "0" || len(key) != 0 {
+	lowered.notApproved("the approval", g, grant.ErrPolicy)
+	if row, key := b.stored(g); row != "0" || len(key) != 0 {
 		t.Errorf("Postgres holds %s, Redis %q", row, key)
 	}
 }
@@ -164,29 +139,20 @@ func TestG12_RefusedFirstApprovalLeavesNothing(t *testing.T) {
 // The code is redeemed between the check of a denial and its write. The denial is refused, and the grant stays as
 // redeemed.
 func TestG12_DenialAfterRedemptionChangesNothing(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	var issued grant.Issued
-	between := b.held(pausingStore{beforeDeny: func() {
-		var err error
-		if issued, err = b.redeem(code, b.terms()); err != nil {
-			t.Fatal(err)
-		}
-	}})
+	between := b.held(pausingStore{beforeDeny: func() { issued = b.mustRedeem(code) }})
 	if err := between.grants.Deny(t.Context(), g, "user"); !errors.Is(err, grant.ErrAlreadyUsed) {
 		t.Errorf("the denial: %v", err)
 	}
 	b.wantActive(g.ID)
-	if _, err := b.rotate(issued.Refresh); err != nil {
-		t.Errorf("the grant does not work: %v", err)
-	}
+	b.mustRotate(issued.Refresh)
 }
 
 // The denial comes between the two stores of a redemption. The grant ends; the client may get tokens, which do not
 // work.
 func TestG12_DenialDuringRedemptionEndsGrant(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	between := b.held(pausingStore{beforeActivate: func() {
@@ -196,8 +162,8 @@ func TestG12_DenialDuringRedemptionEndsGrant(t *testing.T) {
 	}})
 	issued, err := between.redeem(code, b.terms())
 	if err == nil {
-		_, err = b.rotate(issued.Refresh)
+		issued, err = b.rotate(issued.Refresh)
 	}
-	b.refused("the grant", err)
+	b.refused("the grant")(issued, err)
 	b.wantRevoked(g.ID, grant.ByUser)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestReuse_DescribesProbableCause(t *testing.T) {
@@ -48,13 +49,11 @@ func TestReuse_DescribesProbableCause(t *testing.T) {
 }
 
 func TestReuse_IsRecorded(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	thief := grant.Sender{Network: "203.0.113.0/24", UserAgent: "curl/8"}
 	replay := func(refresh credential.Secret) {
 		t.Helper()
-		_, err := b.rotateBy(refresh, b.app.ID, atResource, thief)
-		b.refused("replay", err)
+		b.refused("replay")(b.rotateBy(refresh, b.app.ID, atResource, thief))
 	}
 	wants := func(what string, g grant.Grant, used bool, seconds int64) {
 		t.Helper()
@@ -64,12 +63,12 @@ func TestReuse_IsRecorded(t *testing.T) {
 			e.Network != thief.Network || e.UserAgent != thief.UserAgent {
 			t.Errorf("%s: %+v", what, e)
 		}
-		detail := `select count(*) from account.audit_events where action = $2 and subject = 'grant:' || $1
-			and detail -> 'ending' = to_jsonb((select ending from account.grants where id = $1::uuid))`
 		var events int
-		row := b.fixture.Owner.QueryRow(t.Context(), detail, g.ID.String(), audit.GrantRevoked)
-		if err := row.Scan(&events); err != nil || events != 1 {
-			t.Errorf("%s: %d events with it, %v", what, events, err)
+		b.fixture.Read(`select count(*) from account.audit_events e join account.grants g on subject = 'grant:' || g.id
+			and detail -> 'ending' = to_jsonb(g.ending)
+			where action = '`+audit.GrantRevoked+`' and g.id = '`+g.ID.String()+`'`, &events)
+		if events != 1 {
+			t.Errorf("%s: %d events with it", what, events)
 		}
 	}
 	ago := func(g grant.Grant, by time.Duration) {
@@ -87,22 +86,13 @@ func TestReuse_IsRecorded(t *testing.T) {
 	wants("successor used", g, true, 0)
 
 	g, code := b.consent()
-	if _, err := b.redeem(code, b.terms()); err != nil {
-		t.Fatal(err)
-	}
+	b.mustRedeem(code)
 	token, _ := b.grants.Tokens.Read(grant.Code, code.Reveal())
-	snapshot, err := b.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = b.grants.Exchange(t.Context(), snapshot, grant.Request{Token: token, Terms: b.terms(), Sender: thief})
-	b.refused("reuse", err)
+	b.refused("reuse")(b.exchange(grant.Request{Token: token, Terms: b.terms(), Sender: thief}, false))
 	wants("code", g, false, 0)
 
 	g, _ = b.active()
-	if err := b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.grants.Revoke(t.Context(), b.state(g.ID), grant.ByUser, "user:x"))
 	if e := b.state(g.ID).Reuse; e != nil || strings.Contains(grant.ByUser.Explain("App", nil, e), "looks like") {
 		t.Errorf("disconnected: %+v", e)
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,7 +54,15 @@ type testEnv struct {
 
 var sharedRedis = testkit.Once(testkit.NewRedis)
 
+// newTestEnv returns a testEnv and, like ownRedis and ownStores, runs the test beside the others.
 func newTestEnv(t *testing.T) *testEnv {
+	t.Helper()
+	t.Parallel()
+	return sharedTestEnv(t)
+}
+
+// sharedTestEnv returns a testEnv for a test that has several.
+func sharedTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	return testEnvOver(t, fixture.Shared(t), sharedRedis(t))
 }
@@ -64,12 +70,14 @@ func newTestEnv(t *testing.T) *testEnv {
 // ownRedis returns a testEnv with a Redis of its own, which the test may pause, stop or empty.
 func ownRedis(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOver(t, fixture.Shared(t), testkit.NewRedis(t))
 }
 
 // ownStores returns a testEnv with a Redis and a database of its own, whose schema the test may change.
 func ownStores(t *testing.T) *testEnv {
 	t.Helper()
+	t.Parallel()
 	return testEnvOver(t, fixture.New(t), testkit.NewRedis(t))
 }
 
@@ -84,20 +92,17 @@ func testEnvOver(t *testing.T, f *fixture.Fixture, server *localstore.Redis) *te
 	}
 	t.Cleanup(b.explain)
 	var err error
-	if b.store, err = openStore(t, b.fixture, testkit.StoreWait); err != nil {
-		t.Fatal(err)
-	}
+	b.store, err = openStore(t, b.fixture, testkit.StoreWait)
+	testkit.Must(t, err)
 	t.Cleanup(b.store.Close)
 	url := credential.Fixed(credential.Secret(b.redis.URL))
-	if b.rdb, err = redis.Connect(url, testkit.SilentStoreWait); err != nil {
-		t.Fatal(err)
-	}
+	b.rdb, err = redis.Connect(url, testkit.SilentStoreWait)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = b.rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	if b.codec, err = grant.NewTokenCodec(seal.NewKeys(key)); err != nil {
-		t.Fatal(err)
-	}
+	b.codec, err = grant.NewTokenCodec(seal.NewKeys(key))
+	testkit.Must(t, err)
 	b.grants = b.service(b.store)
 	b.user = b.fixture.Member(perm.ProgrammesRead)
 	b.app = b.fixture.Connector(resource, perm.ProgrammesRead)
@@ -138,11 +143,15 @@ func (b *testEnv) pending(c client.Client) grant.Grant {
 func (b *testEnv) consent() (grant.Grant, credential.Secret) {
 	b.Helper()
 	g := b.pending(b.app)
+	return g, b.open(g)
+}
+
+// open opens a grant, or approves it again, and returns its code.
+func (b *testEnv) open(g grant.Grant) credential.Secret {
+	b.Helper()
 	code, err := b.grants.Open(b.Context(), g, b.terms())
-	if err != nil {
-		b.Fatal(err)
-	}
-	return g, code
+	testkit.Must(b, err)
+	return code
 }
 
 func (b *testEnv) redeem(code credential.Secret, terms grant.CodeTerms) (grant.Issued, error) {
@@ -231,11 +240,16 @@ func (b *testEnv) rotateBy(
 func (b *testEnv) active() (grant.Grant, credential.Secret) {
 	b.Helper()
 	g, code := b.consent()
+	return g, b.mustRedeem(code).Refresh
+}
+
+func (b *testEnv) mustRedeem(code credential.Secret) grant.Issued {
+	b.Helper()
 	issued, err := b.redeem(code, b.terms())
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("the code does not work: %v", err)
 	}
-	return g, issued.Refresh
+	return issued
 }
 
 func (b *testEnv) mustRotate(refresh credential.Secret) credential.Secret {
@@ -247,11 +261,24 @@ func (b *testEnv) mustRotate(refresh credential.Secret) credential.Secret {
 	return issued.Refresh
 }
 
-func (b *testEnv) refused(what string, err error) {
+// refused checks that a request was refused.
+func (b *testEnv) refused(what string) func(grant.Issued, error) {
 	b.Helper()
-	var refusal *grant.Refusal
-	if !errors.As(err, &refusal) && !errors.Is(err, grant.ErrForged) {
-		b.Errorf("%s: want a refusal, got %v", what, err)
+	return func(_ grant.Issued, err error) {
+		b.Helper()
+		var refusal *grant.Refusal
+		if !errors.As(err, &refusal) && !errors.Is(err, grant.ErrForged) {
+			b.Errorf("%s: want a refusal, got %v", what, err)
+		}
+	}
+}
+
+// unavailable checks that a request got no decision.
+func (b *testEnv) unavailable(what string) func(grant.Issued, error) {
+	b.Helper()
+	return func(_ grant.Issued, err error) {
+		b.Helper()
+		unavailable(b.T, what, err)
 	}
 }
 
@@ -259,9 +286,7 @@ func (b *testEnv) refused(what string, err error) {
 func (b *testEnv) state(id uuid.UUID) grant.Grant {
 	b.Helper()
 	g, err := b.store.Grant(context.Background(), grant.Key{WorkspaceID: b.fixture.WorkspaceID, ID: id})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	return g
 }
 
@@ -282,9 +307,7 @@ func (b *testEnv) wantActive(id uuid.UUID) {
 func newForeignCodec(t *testing.T) *grant.TokenCodec {
 	t.Helper()
 	c, err := grant.NewTokenCodec(seal.NewKeys(make([]byte, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return c
 }
 
@@ -332,25 +355,6 @@ func unavailable(t *testing.T, what string, err error) {
 	}
 }
 
-// short is how long a Service waits for what the test keeps from it.
-const short = 50 * time.Millisecond
-
-// sentWithin is how long a Service waits for a response that the test drops. The call must be sent within this time.
-const sentWithin = time.Second
-
-// failUpdates makes every update of a grant in Postgres fail until allowUpdates.
-func (b *testEnv) failUpdates() {
-	b.Helper()
-	b.fixture.Exec(`create function account.no() returns trigger language plpgsql
-		as $$ begin raise 'disk full'; end $$`)
-	b.fixture.Exec(`create trigger no before update on account.grants for each row execute function account.no()`)
-}
-
-func (b *testEnv) allowUpdates() {
-	b.Helper()
-	b.fixture.Exec(`drop trigger no on account.grants`)
-}
-
 // eventually repeats a call while it is unavailable.
 func eventually(t *testing.T, what string, call func() error) {
 	t.Helper()
@@ -361,30 +365,6 @@ func eventually(t *testing.T, what string, call func() error) {
 		}
 		return err
 	})
-}
-
-// dropReplies is a go-redis hook that drops the responses of commands while it is on, or of the next one, after Redis
-// has run them.
-type dropReplies struct {
-	goredis.Hook
-	on, next atomic.Bool
-}
-
-func (s *dropReplies) DialHook(next goredis.DialHook) goredis.DialHook { return next }
-
-func (s *dropReplies) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
-	return next
-}
-
-func (s *dropReplies) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
-	return func(ctx context.Context, command goredis.Cmder) error {
-		err := next(ctx, command)
-		if err == nil && (s.on.Load() || s.next.CompareAndSwap(true, false)) {
-			command.SetErr(io.EOF)
-			return io.EOF
-		}
-		return err
-	}
 }
 
 // service returns a Service over a store and the test's Redis, which waits for both as long as a busy machine needs.
@@ -404,9 +384,7 @@ func (b *testEnv) serviceOf(store grant.GrantStore, rotations grant.RotationStor
 func (b *testEnv) anotherProcess() *testEnv {
 	b.Helper()
 	rdb, err := redis.Connect(credential.Fixed(credential.Secret(b.redis.URL)), testkit.SilentStoreWait)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	b.Cleanup(func() { _ = rdb.Close() })
 	other := *b
 	other.rdb = rdb

@@ -2,7 +2,6 @@ package grant_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -23,15 +22,13 @@ type stalledStore struct {
 
 func newStalledStore(grants grant.GrantStore) *stalledStore {
 	s := &stalledStore{}
-	s.aroundStore = aroundStore{grants, func(
-		_ context.Context, step grant.Step, take stepFunc,
-	) (grant.UpdateResult, error) {
+	s.aroundStore = *aroundOf(grants, func(step grant.Step, take stepFunc) (grant.UpdateResult, error) {
 		result, err := take(step)
 		if s.stalled.Load() {
 			return grant.Refused, store.ErrUnavailable
 		}
 		return result, err
-	}}
+	})
 	return s
 }
 
@@ -45,57 +42,38 @@ func (s *stalledStore) CancelTries(ctx context.Context, step grant.Step, nonces 
 // Postgres commits, and its response and the connection of the process are lost. The retry goes to another process
 // before the first one can undo the step.
 func TestG10_NextProcessUndoesStepWithLostReply(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
-	stalled := *b
-	stalled.grants = b.service(grants)
-	other := b.anotherProcess()
+	stalled, other := b.over(grants), b.anotherProcess()
 	g, code := b.consent()
 
 	grants.stalled.Store(true)
-	_, err := stalled.redeem(code, b.terms())
-	unavailable(t, "exchange", err)
-	if got := b.state(g.ID); got.State != grant.Active {
-		t.Fatalf("Postgres has not committed the step: %s", got.State)
-	}
-	issued, err := other.redeem(code, b.terms())
-	if err != nil {
-		t.Fatalf("the code does not work: %v", err)
-	}
+	b.unavailable("exchange")(stalled.redeem(code, b.terms()))
+	b.generation(g, 1)
+	issued := other.mustRedeem(code)
 
 	stalled.grants.SetUndoWait(short)
-	_, err = stalled.rotate(issued.Refresh)
-	unavailable(t, "refresh, while the exchange is still to be undone", err)
+	b.unavailable("refresh, while the exchange is still to be undone")(stalled.rotate(issued.Refresh))
 	grants.stalled.Store(false)
-	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // until it has undone the exchange
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
-	}
+	stalled.awaitUndone(g)
 	second := b.mustRotate(issued.Refresh)
 	grants.stalled.Store(true)
-	_, err = stalled.rotate(second)
-	unavailable(t, "refresh", err)
-	_, err = stalled.rotate(second) // not a replay: the step is still to be undone
-	unavailable(t, "a retry by the same process", err)
-	if got := b.state(g.ID); got.Generation != 3 {
-		t.Fatalf("Postgres has not committed the step: generation %d", got.Generation)
-	}
+	b.unavailable("refresh")(stalled.rotate(second))
+	b.unavailable("a retry by the same process")(stalled.rotate(second)) // not a replay: the step is still to be undone
+	b.generation(g, 3)
 	third := other.mustRotate(second)
 	grants.stalled.Store(false)
 	third = other.mustRotate(third)
 	b.wantActive(g.ID)
 
-	_, err = other.rotate(second)
-	b.refused("a superseded token", err)
+	b.refused("a superseded token")(other.rotate(second))
 	b.wantRevoked(g.ID, grant.Replayed)
-	_, err = other.rotate(third)
-	b.refused("after the replay", err)
+	b.refused("after the replay")(other.rotate(third))
 }
 
 // Redis has decided, its response is lost, and Postgres does not respond. Until the step is undone, the process returns
 // 503 and does not call Redis, which would treat the retry as a replay.
 func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	lost := &dropReplies{}
@@ -106,20 +84,13 @@ func TestG10_RetryIsUnavailableDuringUndo(t *testing.T) {
 	lost.on.Store(true)
 	b.grants.SetRedisTime(sentWithin)
 	b.grants.SetUndoWait(short)
-	_, err := b.rotate(refresh)
-	unavailable(t, "refresh", err)
+	b.unavailable("refresh")(b.rotate(refresh))
 	lost.on.Store(false)
 	b.grants.SetRedisTime(testkit.SilentStoreWait)
-	_, err = b.rotate(refresh)
-	unavailable(t, "retry", err)
+	b.unavailable("retry")(b.rotate(refresh))
 	b.wantActive(g.ID)
 	grants.stalled.Store(false)
-	for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil {
-		_, err = b.rotate(refresh)
-	}
-	if err != nil {
-		t.Errorf("the grant does not work: %v", err)
-	}
+	eventually(t, "refresh", func() error { _, err := b.rotate(refresh); return err })
 	b.wantActive(g.ID)
 }
 
@@ -138,18 +109,14 @@ func (r *cutRotations) Undo(context.Context, uuid.UUID, string, grant.Undo) (boo
 // once, so that the request ends without a second call to Redis, and the client's retry at another process is no
 // replay.
 func TestG10_PostgresHasUndoThatRedisDoesNotConfirm(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	rotations := &cutRotations{RotationStore: redis.NewGrants(b.rdb)}
 	cut := *b
-	cut.grants = b.serviceOf(&aroundStore{b.store, func(
-		context.Context, grant.Step, stepFunc,
-	) (grant.UpdateResult, error) {
+	cut.grants = b.serviceOf(aroundOf(b.store, func(grant.Step, stepFunc) (grant.UpdateResult, error) {
 		return grant.Refused, fmt.Errorf("%w: %w", grant.ErrNotCommitted, store.ErrUnavailable)
-	}}, rotations)
+	}), rotations)
 	g, refresh := b.active()
-	_, err := cut.rotate(refresh)
-	unavailable(t, "refresh", err)
+	b.unavailable("refresh")(cut.rotate(refresh))
 	if rotations.undos != 1 {
 		t.Errorf("Redis got %d calls to undo the step, want 1", rotations.undos)
 	}
@@ -175,45 +142,36 @@ func (r *silentRotations) Superseded(
 // Postgres committed a step whose response was lost. Redis, which undid it, does not respond to the next process. That
 // process cannot distinguish the retry from a replay, and returns 503.
 func TestG10_RetryIsUnavailableWhileRedisIsSilent(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
-	stalled := *b
-	stalled.grants = b.service(grants)
+	stalled := b.over(grants)
 	rotations := &silentRotations{RotationStore: redis.NewGrants(b.rdb)}
 	other := *b
 	other.grants = b.serviceOf(b.store, rotations)
 	g, code := b.consent()
-
-	grants.stalled.Store(true)
-	rotations.silent.Store(true)
-	other.grants.SetRedisTime(short) // it gets no response while Redis is silent
-	_, err := stalled.redeem(code, b.terms())
-	unavailable(t, "exchange", err)
-	_, err = other.redeem(code, b.terms())
-	unavailable(t, "exchange again", err)
-	b.wantActive(g.ID)
-	rotations.silent.Store(false)
-	other.grants.SetRedisTime(testkit.SilentStoreWait)
-	issued, err := other.redeem(code, b.terms())
-	if err != nil {
-		t.Fatalf("the code does not work: %v", err)
+	stall := func() {
+		grants.stalled.Store(true)
+		rotations.silent.Store(true)
+		other.grants.SetRedisTime(short) // it gets no response while Redis is silent
 	}
+	speak := func() {
+		rotations.silent.Store(false)
+		other.grants.SetRedisTime(testkit.SilentStoreWait)
+	}
+	stall()
+	b.unavailable("exchange")(stalled.redeem(code, b.terms()))
+	b.unavailable("exchange again")(other.redeem(code, b.terms()))
+	b.wantActive(g.ID)
+	speak()
+	issued := other.mustRedeem(code)
 
 	grants.stalled.Store(false)
-	for err = store.ErrUnavailable; errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil; {
-		_, err = stalled.grants.Snapshot(t.Context(), b.app.ID, g.Key(), nil)
-	}
-	grants.stalled.Store(true)
-	rotations.silent.Store(true)
-	other.grants.SetRedisTime(short)
-	_, err = stalled.rotate(issued.Refresh)
-	unavailable(t, "refresh", err)
-	_, err = other.rotate(issued.Refresh)
-	unavailable(t, "refresh again", err)
+	stalled.awaitUndone(g)
+	stall()
+	b.unavailable("refresh")(stalled.rotate(issued.Refresh))
+	b.unavailable("refresh again")(other.rotate(issued.Refresh))
 	b.wantActive(g.ID)
-	rotations.silent.Store(false)
-	other.grants.SetRedisTime(testkit.SilentStoreWait)
+	speak()
 	other.mustRotate(issued.Refresh)
 	grants.stalled.Store(false)
 	b.wantActive(g.ID)
@@ -246,18 +204,13 @@ func newLateStore(t *testing.T, grants grant.GrantStore, calls *int) *aroundStor
 }
 
 func TestG10_RevertedLateStepIsNoReplay(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	g, code := b.consent()
 	calls := 0
-	grants := newLateStore(t, b.store, &calls)
-	b.grants = b.service(grants)
-	issued, err := b.redeem(code, b.terms())
-	if err != nil {
-		t.Fatalf("the code does not work: %v", err)
-	}
+	b.grants = b.service(newLateStore(t, b.store, &calls))
+	first := b.mustRedeem(code).Refresh
 	calls = 0
-	next := b.mustRotate(issued.Refresh)
+	next := b.mustRotate(first)
 	if calls != 2 {
 		t.Errorf("%d calls of Postgres, want 2", calls)
 	}

@@ -26,7 +26,6 @@ func (s *slowUndoStore) CancelTries(ctx context.Context, step grant.Step, nonces
 
 // A service that waits for its stores makes requests for a grant wait while a step of it is undone.
 func TestService_WaitsForUndo(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	began := make(chan struct{})
 	grants := &slowUndoStore{b.store, sync.OnceFunc(func() { close(began) }), make(chan struct{})}
@@ -59,21 +58,18 @@ func TestService_WaitsForUndo(t *testing.T) {
 // A step in Postgres may take longer than the whole decision. Redis undoes it nevertheless, so that the client's retry
 // is no replay for another process.
 func TestG10_StepThatOutlastsDecisionIsUndone(t *testing.T) {
-	t.Parallel()
 	b := newTestEnv(t)
 	grants := newStalledStore(b.store)
 	grants.around = func(ctx context.Context, _ grant.Step, _ stepFunc) (grant.UpdateResult, error) {
 		<-ctx.Done()
 		return grant.Refused, store.ErrUnavailable
 	}
-	slow := *b
-	slow.grants = b.service(grants)
+	slow := b.over(grants)
 	slow.grants.SetLimit(time.Second)
 	g, refresh := b.active()
 	grants.stalled.Store(true) // so that the step cannot be undone in Postgres
 	defer grants.stalled.Store(false)
-	_, err := slow.rotate(refresh)
-	unavailable(t, "refresh", err)
+	b.unavailable("refresh")(slow.rotate(refresh))
 	b.anotherProcess().mustRotate(refresh)
 	b.wantActive(g.ID)
 }
