@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const address = "https://claude.ai/oauth/claude-code-client-metadata"
@@ -56,9 +57,7 @@ func TestDocument_AcceptReturnsConnectorWithoutWorkspace(t *testing.T) {
 	d.GrantTypes = append(d.GrantTypes, "urn:ietf:params:oauth:grant-type:device_code")
 	d.Redirects = append(d.Redirects, "com.example.app:/callback", "http://evil.example/cb", "intent:/cb")
 	c, err := d.Accept(address, "claude")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if c.Kind != Connector || c.PublicID() != address || c.Domain() != "claude.ai" || c.Platform != "claude" ||
 		c.AuthMethod != AuthNone {
 		t.Errorf("%+v", c)
@@ -161,9 +160,7 @@ func FuzzLoopback(f *testing.F) {
 
 func TestDomains_HostsMatchExactly(t *testing.T) {
 	domains, err := ParseDomains("claude.ai=claude, chatgpt.com=chatgpt,vscode.dev=other,localhost:8443=other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for at, want := range map[string]string{
 		address:                                 "claude",
 		"https://chatgpt.com/oauth/client.json": "chatgpt",
@@ -203,9 +200,7 @@ func TestDomains_PathLimitsHost(t *testing.T) {
 		"pages.example/acme/=claude,pages.example/acme/beta/=other,one.example/oauth/client.json=chatgpt," +
 			"claude.ai=claude,claude.ai/lab/=other",
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for at, want := range map[string]string{
 		"https://pages.example/acme/client.json": "claude",
 		"https://pages.example/acme/a/b":         "claude",
