@@ -14,6 +14,9 @@ func TestApproval_NextFollowsDeniedOnes(t *testing.T) {
 	workspaceID := uuid.New()
 	request := consent.RequestIdentity{SignInID: uuid.New(), ClientID: uuid.New(), State: []byte("s")}
 	keys := request.Keys([]uuid.UUID{workspaceID})
+	if len(keys) != 8 {
+		t.Fatalf("a request may be approved %d times, want 8", len(keys))
+	}
 	// grants returns a grant for each state, with the keys of the request in turn.
 	grants := func(states ...grant.State) (out []grant.Grant) {
 		for i, state := range states {
@@ -53,18 +56,37 @@ func TestApproval_NextFollowsDeniedOnes(t *testing.T) {
 			}
 			pending := slices.Index(c.states, grant.Pending)
 			in := a.In(workspaceID)
-			if (in != nil) != (pending >= 0) || (in != nil && in.ID != keys[pending].ID) || a.In(uuid.New()) != nil {
-				t.Errorf("pending: %+v", in)
+			if (in != nil) != (pending >= 0) || (in != nil && in.ID != keys[pending].ID) || a.In(uuid.New()) != nil ||
+				(len(a.Pending()) == 1) != (in != nil) {
+				t.Errorf("pending: %+v, %d in all", in, len(a.Pending()))
 			}
 		})
 	}
 }
 
-func TestApproval_ElsewhereOmitsWorkspace(t *testing.T) {
+// No request has a key of another request, or two workspaces the same key.
+func TestApproval_KeysAreOfRequestAndWorkspace(t *testing.T) {
 	here, there := uuid.New(), uuid.New()
-	request := consent.RequestIdentity{SignInID: uuid.New()}
+	request := consent.RequestIdentity{SignInID: uuid.New(), ClientID: uuid.New(), State: []byte("s")}
 	a := consent.Approval{Request: request, Workspaces: []uuid.UUID{here, there}}
+	id, _ := a.Next(here)
+	if elsewhere, open := a.Next(there); elsewhere == id || !open {
+		t.Error("two workspaces have the same grant")
+	}
 	if got := a.Elsewhere(here); !slices.Equal(got, request.Keys([]uuid.UUID{there})) || len(got) == 0 {
-		t.Errorf("%v", got)
+		t.Errorf("keys elsewhere: %v", got)
+	}
+	a.Grants = []grant.Grant{{ID: id, WorkspaceID: here, State: grant.Active, Generation: 1}}
+	if _, open := a.Next(there); open {
+		t.Error("a request whose code was redeemed can be approved in another workspace")
+	}
+	for name, changed := range map[string]consent.RequestIdentity{
+		"sign-in": {SignInID: uuid.New(), ClientID: request.ClientID, State: request.State},
+		"client":  {SignInID: request.SignInID, ClientID: uuid.New(), State: request.State},
+		"state":   {SignInID: request.SignInID, ClientID: request.ClientID},
+	} {
+		if other, _ := (consent.Approval{Request: changed}).Next(here); other == id {
+			t.Errorf("a request with another %s has the same grant", name)
+		}
 	}
 }

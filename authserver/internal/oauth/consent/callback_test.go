@@ -3,6 +3,8 @@ package consent
 import (
 	"net/url"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestCallback_WithAppendsParameters(t *testing.T) {
@@ -28,9 +30,7 @@ func FuzzCallbackState(f *testing.F) {
 		to, err := url.Parse(
 			Callback{"https://a.example/cb?x=1"}.With("code", "c", "state", state, "iss", "https://i.example"),
 		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		query := to.Query()
 		if query.Get("state") != state || query.Get("x") != "1" || query.Get("code") != "c" ||
 			query.Get("iss") != "https://i.example" ||

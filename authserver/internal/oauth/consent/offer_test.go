@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
@@ -166,54 +164,6 @@ func TestConnection_ShowsWhatHasEffect(t *testing.T) {
 	} {
 		if got := consent.HomeOf(addresses[0], addresses[1:]); got != want {
 			t.Errorf("%q: %q, want %q", addresses, got, want)
-		}
-	}
-}
-
-// One request has one approval, whose grants have keys that nobody else's request can have.
-func TestApproval_HasNextKeyUntilUsed(t *testing.T) {
-	here, there := uuid.New(), uuid.New()
-	request := consent.RequestIdentity{SignInID: uuid.New(), ClientID: uuid.New(), State: []byte("s")}
-	first := consent.Approval{Request: request, Workspaces: []uuid.UUID{here, there}}
-	id, open := first.Next(here)
-	if !open || first.Used() || first.In(here) != nil || len(first.Pending()) != 0 {
-		t.Errorf("a request without an approval: open %t, used %t", open, first.Used())
-	}
-	pending := grant.Grant{ID: id, WorkspaceID: here, State: grant.Pending}
-	first.Grants = []grant.Grant{pending}
-	if again, open := first.Next(here); again != id || !open || first.In(here) == nil || first.In(there) != nil {
-		t.Errorf("approved again: %s, %t", again, open)
-	}
-	if elsewhere, open := first.Next(there); elsewhere == id || !open {
-		t.Error("two workspaces have the same grant")
-	}
-	if got, want := first.Elsewhere(here), request.Keys([]uuid.UUID{there}); !slices.Equal(got, want) {
-		t.Errorf("keys elsewhere: %v, want %v", got, want)
-	}
-	var denied []grant.Grant
-	for approvals := range 20 {
-		id, open := consent.Approval{Request: request, Grants: denied}.Next(here)
-		if !open {
-			if approvals != 8 || id != uuid.Nil {
-				t.Errorf("closed after %d denials with the id %s", approvals, id)
-			}
-			break
-		}
-		denied = append(denied, grant.Grant{ID: id, WorkspaceID: here, State: grant.Revoked})
-	}
-	used := pending
-	used.State, used.Generation = grant.Active, 1
-	first.Grants = []grant.Grant{used}
-	if _, open := first.Next(there); open || !first.Used() || len(first.Pending()) != 0 {
-		t.Error("a request whose code was redeemed can be approved again")
-	}
-	for name, changed := range map[string]consent.RequestIdentity{
-		"sign-in": {SignInID: uuid.New(), ClientID: request.ClientID, State: request.State},
-		"client":  {SignInID: request.SignInID, ClientID: uuid.New(), State: request.State},
-		"state":   {SignInID: request.SignInID, ClientID: request.ClientID},
-	} {
-		if other, _ := (consent.Approval{Request: changed}).Next(here); other == id {
-			t.Errorf("a request with another %s has the same grant", name)
 		}
 	}
 }

@@ -11,17 +11,14 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func TestTicket_OpensAsItsKindWithinTheHour(t *testing.T) {
 	keys, err := seal.ParseKeys("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	consents, choices, err := consent.NewTickets(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	issued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ticket := consent.Ticket{
 		RequestIdentity: consent.RequestIdentity{SignInID: uuid.New(), ClientID: uuid.New(), State: []byte("\xff")},
@@ -31,9 +28,7 @@ func TestTicket_OpensAsItsKindWithinTheHour(t *testing.T) {
 		Issued:          issued,
 	}
 	text, err := consents.Seal(ticket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name, c := range map[string]struct {
 		by   consent.Tickets
 		text string
