@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -30,9 +31,7 @@ var now = time.Unix(1_800_000_000, 0)
 
 func newECKey(t testing.TB, id string) jose.JSONWebKey {
 	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return jose.JSONWebKey{Key: raw, KeyID: id}
 }
 
@@ -44,9 +43,7 @@ func set(t testing.TB, keys ...jose.JSONWebKey) []byte {
 		out.Keys = append(out.Keys, key.Public())
 	}
 	text, err := json.Marshal(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return text
 }
 
@@ -77,23 +74,15 @@ func sign(
 ) string {
 	t.Helper()
 	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	signer, err := jose.NewSigner(
 		jose.SigningKey{Algorithm: algorithm, Key: key}, &jose.SignerOptions{ExtraHeaders: header},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	signed, err := signer.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	text, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return text
 }
 
@@ -105,13 +94,9 @@ func verifyText(text string, keys []byte) error {
 func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 	t.Parallel()
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	keys := map[jose.SignatureAlgorithm]jose.JSONWebKey{
 		jose.ES256: newECKey(t, "e"),
 		jose.RS256: {Key: rsaKey, KeyID: "r"},
@@ -119,9 +104,7 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 		jose.EdDSA: {Key: edKey, KeyID: "o"},
 	}
 	public := set(t, keys[jose.ES256], keys[jose.RS256], keys[jose.EdDSA])
-	if err := checkKeys(public); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, checkKeys(public))
 	for algorithm, key := range keys {
 		for _, header := range []map[jose.HeaderKey]any{nil, {"typ": "JWT"}, {"typ": "client-authentication+jwt"}} {
 			if err := verifyText(sign(t, key, algorithm, good(), header), public); err != nil {
@@ -133,9 +116,7 @@ func TestVerify_AcceptsEachAlgorithmWithItsKey(t *testing.T) {
 		t.Error("an algorithm is not tested")
 	}
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := checkKeys(set(t, jose.JSONWebKey{Key: small, KeyID: "s"})); err == nil {
 		t.Error("an RSA key of 1,024 bits is accepted")
 	}
@@ -251,9 +232,7 @@ func TestCheckKeys_RefusesUnusableSets(t *testing.T) {
 	t.Parallel()
 	key := newECKey(t, "k")
 	private, err := json.Marshal(map[string]any{"keys": []crypto.PrivateKey{key}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	public := strings.TrimSuffix(strings.TrimPrefix(string(set(t, key)), `{"keys":[`), `]}`)
 	for name, raw := range map[string]string{
 		"empty":         "",

@@ -18,6 +18,7 @@ import (
 	"code.dny.dev/ssrf"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A metadataHost is a TLS server on this machine that serves documents.
@@ -44,13 +45,9 @@ func newMetadataHost(t testing.TB, serve func(p *metadataHost, w http.ResponseWr
 func (p *metadataHost) port(t testing.TB) uint16 {
 	t.Helper()
 	_, text, err := net.SplitHostPort(p.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return uint16(port)
 }
 

@@ -21,7 +21,6 @@ import (
 )
 
 func TestResolver_DoesNotFetchUnservedAddress(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	for _, address := range []string{
 		"",
@@ -127,7 +126,6 @@ func TestResolver_LimitsConcurrentFetches(t *testing.T) {
 
 // URLs that an anonymous caller invents, at a slow host, must not delay a client in use, and wait in a bounded queue.
 func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.fetch.within = await.Long
 	s.wants(s.Resolver, "Claude", 1)
@@ -166,7 +164,6 @@ func TestResolver_InventedAddressesDoNotDelayClientsInUse(t *testing.T) {
 }
 
 func TestRefreshed_FetchesAtMostEvery30Seconds(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	for _, step := range []struct {

@@ -25,7 +25,7 @@ import (
 // A resolverTest is a Resolver over a real store, with a metadata host on this machine.
 type resolverTest struct {
 	*Resolver
-	t       testing.TB
+	t       *testing.T
 	host    *metadataHost
 	fixture *fixture.Fixture
 	store   *postgres.Store
@@ -46,16 +46,15 @@ func claudeAt(address string) string {
 	return `{"client_id":"` + address + `","client_name":"Claude","redirect_uris":["https://claude.ai/cb"]}`
 }
 
-func newResolverTest(t testing.TB) *resolverTest {
+func newResolverTest(t *testing.T) *resolverTest {
 	t.Helper()
+	t.Parallel()
 	s := &resolverTest{t: t, status: 200, cache: "max-age=600", fixture: fixture.Shared(t), body: claudeAt}
 	s.host = newMetadataHost(t, s.serve)
 	s.at = s.host.URL + "/oauth/" + uuid.NewString() // a later server may get the same port
 	database := credential.Secret(s.fixture.Database.Authserver)
 	store, err := postgres.Open(context.Background(), postgres.Only(database), testkit.StoreWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(store.Close)
 	s.store = store
 	s.Resolver = s.another()
@@ -128,6 +127,14 @@ func (s *resolverTest) refuses(what string) {
 	}
 }
 
+// fails requires that there is no client for the document, because of want.
+func (s *resolverTest) fails(what string, want error) {
+	s.t.Helper()
+	if _, err := s.Client(s.t.Context(), s.at); !errors.Is(err, want) {
+		s.t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
 // publishes replaces the document. AT stands for its address.
 func (s *resolverTest) publishes(document string) {
 	s.set(func() {
@@ -137,7 +144,6 @@ func (s *resolverTest) publishes(document string) {
 }
 
 func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.wants(s.Resolver, "Claude", 1)
@@ -151,7 +157,6 @@ func TestResolver_FetchesOnceForAllProcesses(t *testing.T) {
 }
 
 func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.set(func() { s.status = http.StatusBadGateway })
@@ -167,13 +172,10 @@ func TestResolver_UsesOldCopyWhileDocumentIsUnreachable(t *testing.T) {
 	s.wait(31 * time.Second)
 	s.wants(s.another(), "Claude", 4)
 	s.wait(client.CacheLife)
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
-		t.Errorf("after the cache lifetime: %v", err)
-	}
+	s.fails("after the cache lifetime", client.ErrUnreachable)
 }
 
 func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.publishes(`{"client_id":"AT","redirect_uris":["https://claude.ai/cb"],"client_secret":"x"}`)
@@ -186,12 +188,9 @@ func TestResolver_RefusesDocumentThatBecameInvalid(t *testing.T) {
 }
 
 func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.set(func() { s.status = http.StatusInternalServerError })
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrUnreachable) {
-		t.Error(err)
-	}
+	s.fails("status 500", client.ErrUnreachable)
 	for name, body := range map[string]string{
 		"not JSON":          "<html>",
 		"two objects":       "{}{}",
@@ -214,16 +213,11 @@ func TestResolver_ReturnsFailureWithoutCopy(t *testing.T) {
 // stored reads a value of the client's row.
 func stored[T any](s *resolverTest, value string) (found T) {
 	s.t.Helper()
-	err := s.fixture.Owner.QueryRow(s.t.Context(),
-		"select "+value+" from account.oauth_clients where metadata_url = $1", s.at).Scan(&found)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	s.fixture.Read("select "+value+" from account.oauth_clients where metadata_url = '"+s.at+"'", &found)
 	return found
 }
 
 func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.host.Server.Close() // no fetch is needed
@@ -241,7 +235,6 @@ func TestResolver_PlatformFollowsCurrentDomains(t *testing.T) {
 }
 
 func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	usable := strings.TrimSuffix(string(set(t, newECKey(t, ""))), "]}")
 	for _, key := range []string{`{"kty":"EC","kid":"\u0000"}`, `{"kty":"EC","n":1e999999}`} {
@@ -253,7 +246,6 @@ func TestResolver_UnstorableKeysAreDocumentError(t *testing.T) {
 }
 
 func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	gate := make(chan struct{})
 	s.set(func() { s.gate = gate })
@@ -270,13 +262,13 @@ func TestResolver_CancelledCallerDoesNotAffectOthers(t *testing.T) {
 }
 
 func TestResolver_RefusesDeletedClient(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.wants(s.Resolver, "Claude", 1)
 	s.fixture.Exec(`update account.oauth_clients set deleted_at = now() where metadata_url = $1`, s.at)
 	s.wait(time.Hour)
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, client.ErrNotServed) || s.host.Fetches.Load() != 1 {
-		t.Error(err)
+	s.fails("deleted", client.ErrNotServed)
+	if fetches := s.host.Fetches.Load(); fetches != 1 {
+		t.Errorf("%d fetches, want 1", fetches)
 	}
 	copied := client.CachedClient{FetchedAt: s.now(), FreshUntil: s.now()}
 	copied.Client = client.Client{Kind: client.Connector, Name: "x", Address: s.at, AuthMethod: client.AuthNone}
@@ -287,11 +279,7 @@ func TestResolver_RefusesDeletedClient(t *testing.T) {
 }
 
 func TestResolver_StoreOutageIsUnavailable(t *testing.T) {
-	t.Parallel()
 	s := newResolverTest(t)
 	s.store.Close()
-	if _, err := s.Client(t.Context(), s.at); !errors.Is(err, store.ErrUnavailable) ||
-		errors.Is(err, client.ErrNotServed) {
-		t.Error(err)
-	}
+	s.fails("without Postgres", store.ErrUnavailable)
 }

@@ -61,11 +61,7 @@ func TestParseAuthorization_LimitsScopeToResource(t *testing.T) {
 		&useless: {"-", "", "engage:read:forms"},
 	} {
 		for _, scope := range scopes {
-			var refused *RedirectError
-			if _, err := b.ask(b.query(*c, "scope", scope)); !errors.As(err, &refused) ||
-				refused.Code != "invalid_scope" {
-				t.Errorf("scope %q: %v, want invalid_scope", scope, err)
-			}
+			b.redirected("scope "+scope, b.query(*c, "scope", scope), "invalid_scope", "s")
 		}
 	}
 }
@@ -131,12 +127,7 @@ func TestParseAuthorization_RedirectsErrors(t *testing.T) {
 		{"a permission in upper case", b.app, []string{"scope", "Programmes:read:programmes"}, "invalid_scope", "s"},
 		{"nothing left", b.app, []string{"scope", "engage:read:forms"}, "invalid_scope", "s"},
 	} {
-		_, err := b.ask(b.query(c.app, c.query...))
-		var redirected *RedirectError
-		if !errors.As(err, &redirected) || redirected.Code != c.code || redirected.State != c.state ||
-			redirected.Description == "" {
-			t.Errorf("%s: %v, want %s redirected with state %q", c.what, err, c.code, c.state)
-		}
+		b.redirected(c.what, b.query(c.app, c.query...), c.code, c.state)
 	}
 	b.granted("the longest state", b.query(b.linked, "state", long[1:]), read)
 }
@@ -166,11 +157,7 @@ func TestIdentify_ErrorIsPage(t *testing.T) {
 		"resource twice":           b.query(b.app) + "&resource=" + url.QueryEscape(mcp),
 		"bad address and no state": b.query(b.app, "redirect_uri", "https://evil.example", "state", "-"),
 	} {
-		_, err := b.ask(query)
-		var page *PageError
-		if !errors.As(err, &page) || page.Message == "" {
-			t.Errorf("%s: %v, want a page", what, err)
-		}
+		b.shown(what, query)
 	}
 }
 

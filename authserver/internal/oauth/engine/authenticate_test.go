@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // Contract, section 3: a client of one of the two standard methods may use either of them, or JSON. One of the spec's
@@ -38,7 +38,7 @@ func TestToken_ClientSecretInEachWay(t *testing.T) {
 					_, err := b.Authenticate(t.Context(), r)
 					if right && way.allowed {
 						b.refused(what, r, "invalid_grant")
-						must(t, err)
+						testkit.Must(t, err)
 						continue
 					}
 					refused := b.refused(what, r, "invalid_client")
@@ -157,7 +157,7 @@ func TestToken_KnownClientIsCheckedAgain(t *testing.T) {
 	if b.known.Contains(b.app.ID) {
 		t.Error("a deleted client is remembered")
 	}
-	must(t, b.Grants.Revoke(t.Context(), held.Grant, grant.ClientDeleted, "operator"))
+	testkit.Must(t, b.Grants.Revoke(t.Context(), held.Grant, grant.ClientDeleted, "operator"))
 	stranger := refresh
 	stranger.ClientID = uuid.NewString()
 	for r, words := range map[*TokenRequest]string{&refresh: "deleted", &stranger: "The client is unknown"} {
@@ -176,26 +176,20 @@ func TestToken_ClientWithDocumentIsItsAddress(t *testing.T) {
 		b.refused("its identifier", refresh, "invalid_client")
 		_, err := b.Authenticate(t.Context(), refresh)
 		b.wantRefusal("its identifier, to another endpoint", err, "invalid_client")
-		_, err = b.ask(strings.Replace(b.query(known), "client_id=", "client_id="+known.ID.String()+"&x=", 1))
-		if _, page := errors.AsType[*PageError](err); !page {
-			t.Errorf("its identifier, at the authorization endpoint: %v, want a page", err)
-		}
+		b.shown("its identifier, at the authorization endpoint",
+			strings.Replace(b.query(known), "client_id=", "client_id="+known.ID.String()+"&x=", 1))
 		b.known.Purge()
 	}
 	elsewhere := b.document("elsewhere.example", nil)
 	b.refused("of a host that is not served", b.exchangeOf(elsewhere, b.codeOf(elsewhere)), "invalid_client")
-	if _, err := b.ask(b.query(elsewhere)); !errors.As(err, new(*PageError)) {
-		t.Errorf("of a host that is not served: %v, want a page", err)
-	}
+	b.shown("of a host that is not served", b.query(elsewhere))
 	b.refused("and garbage", b.exchangeOf(elsewhere, "x"), "invalid_client")
 	for _, resource := range []string{rest, mcp} {
 		if request, err := b.ask(b.query(known, "resource", resource)); err != nil || request.Resource != resource {
 			t.Errorf("%s: %v %v", resource, request.Resource, err)
 		}
 	}
-	if _, err := b.ask(b.query(known, "resource", issuer)); !errors.As(err, new(*RedirectError)) {
-		t.Errorf("another resource: %v, want invalid_target", err)
-	}
+	b.redirected("another resource", b.query(known, "resource", issuer), "invalid_target", "s")
 }
 
 // RFC 7523. A client whose document has keys signs an assertion for each request, and may leave out its client_id.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // The test records the calls that fosite makes in each flow, in order. A new version of fosite that makes other calls
@@ -24,7 +25,7 @@ func TestFosite_CallsMatchGolden(t *testing.T) {
 	b.watch(calls)
 	calls.flow("authorize")
 	_, err := b.ask(b.query(b.app))
-	must(t, err)
+	testkit.Must(t, err)
 	calls.flow("exchange")
 	tokens := b.mustToken("exchange", b.exchangeOf(b.app, code))
 	calls.flow("refresh")
@@ -32,7 +33,7 @@ func TestFosite_CallsMatchGolden(t *testing.T) {
 	calls.flow("replay")
 	b.refused("replay", refreshOf(b.app, tokens.Refresh), "invalid_grant")
 	golden, err := os.ReadFile("testdata/fosite.golden")
-	must(t, err)
+	testkit.Must(t, err)
 	if got := calls.String(); got != string(golden) {
 		t.Errorf("the calls of fosite differ from testdata/fosite.golden:\n%s", got)
 	}

@@ -11,29 +11,27 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // recorded requires so many events of refusals about a grant, for a reason, with what the client was told.
 func (b *testEnv) recorded(want int, reason string, g grant.Grant, caller uuid.UUID, refused *TokenError) {
 	b.Helper()
-	var n int
-	err := b.fixture.Owner.QueryRow(b.Context(), `select count(*) from account.audit_events where action = $1
+	n := b.count(`select count(*) from account.audit_events where action = $1
 		and subject = $2 and detail->>'reason' = $3 and detail->>'error' = $4 and detail->>'description' = $5
 		and detail->>'client_id' = $6 and actor = $7 and tenant_id = $8 and user_id = $9`, audit.GrantRefused,
 		"grant:"+g.ID.String(), reason, refused.Code, refused.Description, g.ClientID.String(),
-		"client:"+caller.String(), g.WorkspaceID, g.UserID).Scan(&n)
-	must(b.T, err)
+		"client:"+caller.String(), g.WorkspaceID, g.UserID)
 	if n != want {
 		b.Errorf("%s: %d events with %q, want %d", reason, n, refused.Description, want)
 	}
 }
 
 // events counts the events of refusals in the workspace.
-func (b *testEnv) events() (n int) {
+func (b *testEnv) events() int {
 	b.Helper()
-	must(b.T, b.fixture.Owner.QueryRow(b.Context(), `select count(*) from account.audit_events where tenant_id = $1
-		and action = $2`, b.fixture.WorkspaceID, audit.GrantRefused).Scan(&n))
-	return n
+	return b.count(`select count(*) from account.audit_events where tenant_id = $1 and action = $2`,
+		b.fixture.WorkspaceID, audit.GrantRefused)
 }
 
 func TestRefusal_IsRecordedWithItsReason(t *testing.T) {
@@ -89,7 +87,7 @@ func TestRefusal_HasReasonOfEndedGrant(t *testing.T) {
 		&held.Grant: refreshOf(b.app, held.Refresh),
 		&pending:    b.exchangeOf(b.app, code),
 	} {
-		must(t, b.Grants.Revoke(t.Context(), *g, grant.ByUser, "user"))
+		testkit.Must(t, b.Grants.Revoke(t.Context(), *g, grant.ByUser, "user"))
 		ended := b.refused("ended", r, "invalid_grant", "The user disconnected this application on ")
 		b.recorded(1, "disconnected_by_user", *g, b.app.ID, ended)
 	}
@@ -158,13 +156,6 @@ func TestRefusal_IsRecordedOnceAnHour(t *testing.T) {
 // A forged code or token is recorded for its connector, once a while, and for no one else.
 func TestRefusal_OfForgedTokenIsRecordedForConnector(t *testing.T) {
 	b := newTestEnv(t)
-	stops := func(id uuid.UUID) (n int) {
-		t.Helper()
-		must(t, b.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.connection_stops
-			where client_id = $1 and tenant_id = $2 and user_id is null and stray and outcome = 'refused'
-			and reason like 'The refresh token is unknown%'`, id, b.fixture.WorkspaceID).Scan(&n))
-		return n
-	}
 	forged := refreshOf(b.app, "alm_rt_x")
 	for range 3 {
 		b.refused("forged", forged, "invalid_grant")
@@ -178,14 +169,15 @@ func TestRefusal_OfForgedTokenIsRecordedForConnector(t *testing.T) {
 		_, _ = b.Token(t.Context(), unknown)
 	}
 	_, _ = b.Token(t.Context(), b.exchangeOf(b.linked, "alm_ac_x"))
-	var all int
-	must(t, b.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.connection_stops where tenant_id = $1`,
-		b.fixture.WorkspaceID).Scan(&all))
-	if n := stops(b.app.ID); n != 1 || all != 2 {
+	all := b.count(`select count(*) from account.connection_stops where tenant_id = $1`, b.fixture.WorkspaceID)
+	n := b.count(`select count(*) from account.connection_stops where client_id = $1 and tenant_id = $2
+		and user_id is null and stray and outcome = 'refused' and reason like 'The refresh token is unknown%'`,
+		b.app.ID, b.fixture.WorkspaceID)
+	if n != 1 || all != 2 {
 		t.Errorf("%d attempts of the connector and %d in all, want 1 and 2", n, all)
 	}
 	var text credential.Secret
-	must(t, b.fixture.Owner.QueryRow(t.Context(), `select string_agg(reason, ' ') from account.connection_stops
+	testkit.Must(t, b.fixture.Owner.QueryRow(t.Context(), `select string_agg(reason, ' ') from account.connection_stops
 		where client_id = $1`, other.ID).Scan(&text))
 	if text.Reveal() != "resource is required."+librariesHelp {
 		t.Errorf("reason %q", text.Reveal())
@@ -199,10 +191,7 @@ func TestRefusal_OfMadeUpClientsIsForgotten(t *testing.T) {
 		_, _ = b.Token(t.Context(), refreshOf(client.Client{ID: uuid.New(), Resource: rest}, "alm_rt_x"))
 	}
 	b.refused("forged", refreshOf(b.app, "alm_rt_x"), "invalid_grant")
-	var n int
-	must(t, b.fixture.Owner.QueryRow(t.Context(), `select count(*) from account.connection_stops where client_id = $1`,
-		b.app.ID).Scan(&n))
-	if n != 1 {
+	if n := b.count(`select count(*) from account.connection_stops where client_id = $1`, b.app.ID); n != 1 {
 		t.Errorf("%d attempts", n)
 	}
 }

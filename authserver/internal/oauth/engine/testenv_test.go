@@ -73,18 +73,18 @@ func testEnvOver(t *testing.T, f *fixture.Fixture) *testEnv {
 	var err error
 	b.store, err = postgres.Open(t.Context(), postgres.Only(credential.Secret(f.Database.Authserver)),
 		testkit.StoreWait)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(b.store.Close)
 	rdb, err := redis.Connect(credential.Fixed(credential.Secret(sharedRedis(t).URL)), testkit.StoreWait)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	codec, err := grant.NewTokenCodec(seal.NewKeys(key))
-	must(t, err)
+	testkit.Must(t, err)
 	b.keyring, err = keyring.New(b.store, masterKey())
-	must(t, err)
-	must(t, b.keyring.Load(t.Context()))
+	testkit.Must(t, err)
+	testkit.Must(t, b.keyring.Load(t.Context()))
 	discard := slog.New(slog.DiscardHandler)
 	documents := clientmetadata.New(clientmetadata.Deps{
 		Domains: client.Domains{documentHost: "claude"},
@@ -122,13 +122,6 @@ func (b *testEnv) remember(_ context.Context, one Outcome) { b.last = one.exchan
 // masterKey seals the signing keys in the database that all tests share.
 func masterKey() seal.Keys { return seal.NewKeys(make([]byte, 32)) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // service registers a service client with a secret.
 func (b *testEnv) service() (client.Client, credential.Secret) {
 	b.Helper()
@@ -159,7 +152,7 @@ func (b *testEnv) document(host string, keys []byte) client.Client {
 	if keys != nil {
 		c.AuthMethod = client.PrivateKeyJWT
 	}
-	must(b.T, b.store.StoreClientCopy(b.Context(), client.CachedClient{
+	testkit.Must(b, b.store.StoreClientCopy(b.Context(), client.CachedClient{
 		Client:     c,
 		FetchedAt:  time.Now(),
 		FreshUntil: time.Now().Add(time.Hour),
@@ -177,12 +170,12 @@ func (b *testEnv) consent(c client.Client) (grant.Grant, credential.Secret) {
 func (b *testEnv) signing() (client.Client, func(TokenRequest) TokenRequest) {
 	b.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(b.T, err)
+	testkit.Must(b, err)
 	key := jose.JSONWebKey{Key: private, KeyID: "k"}
 	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}})
-	must(b.T, err)
+	testkit.Must(b, err)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
-	must(b.T, err)
+	testkit.Must(b, err)
 	c := b.document(documentHost, keys)
 	return c, func(r TokenRequest) TokenRequest {
 		claims, err := json.Marshal(map[string]any{
@@ -192,11 +185,11 @@ func (b *testEnv) signing() (client.Client, func(TokenRequest) TokenRequest) {
 			"exp": time.Now().Add(time.Minute).Unix(),
 			"jti": uuid.NewString(),
 		})
-		must(b.T, err)
+		testkit.Must(b, err)
 		signed, err := signer.Sign(claims)
-		must(b.T, err)
+		testkit.Must(b, err)
 		text, err := signed.CompactSerialize()
-		must(b.T, err)
+		testkit.Must(b, err)
 		r.Assertion, r.AssertionType = credential.Secret(text), jwtBearer
 		return r
 	}
@@ -230,7 +223,7 @@ func (b *testEnv) consentWith(
 	}
 	change(&g, &terms)
 	code, err := b.Grants.Open(b.Context(), g, terms)
-	must(b.T, err)
+	testkit.Must(b, err)
 	return g, code
 }
 
@@ -328,6 +321,32 @@ func (b *testEnv) query(c client.Client, changes ...string) string {
 		}
 	}
 	return values.Encode()
+}
+
+// redirected requires that an authorization request is refused with a code and a state, to its redirect URI.
+func (b *testEnv) redirected(what, query, code, state string) {
+	b.Helper()
+	_, err := b.ask(query)
+	refused, ok := errors.AsType[*RedirectError](err)
+	if !ok || refused.Code != code || refused.State != state || refused.Description == "" {
+		b.Errorf("%s: %v, want %s redirected with state %q", what, err, code, state)
+	}
+}
+
+// shown requires that an authorization request is refused with a page.
+func (b *testEnv) shown(what, query string) {
+	b.Helper()
+	_, err := b.ask(query)
+	if page, ok := errors.AsType[*PageError](err); !ok || page.Message == "" {
+		b.Errorf("%s: %v, want a page", what, err)
+	}
+}
+
+// count runs a query for one number.
+func (b *testEnv) count(query string, args ...any) (n int) {
+	b.Helper()
+	testkit.Must(b, b.fixture.Owner.QueryRow(b.Context(), query, args...).Scan(&n))
+	return n
 }
 
 func (b *testEnv) ask(query string) (consent.Request, error) {

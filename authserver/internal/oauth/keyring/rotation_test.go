@@ -35,7 +35,7 @@ func TestRotate_NextKeySignsAndFormerStillVerifies(t *testing.T) {
 	if fresh := b.token(b.first); !b.verifies(b.second, fresh) || !b.verifies(b.first, token) {
 		t.Error("a process that has not noticed yet refuses the new key, or one that has refuses the old")
 	}
-	b.must(b.second.Update(t.Context()))
+	testkit.Must(b, b.second.Update(t.Context()))
 	if b.kid(b.second) != kid || !b.verifies(b.second, token) {
 		t.Error("the second process does not use the new key")
 	}
@@ -56,9 +56,7 @@ func TestRun_UpdatesWithinFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counter := &loadCounter{}
 		r, err := keyring.New(counter, seal.NewKeys(newKey()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		go r.Run(t.Context(), slog.New(slog.DiscardHandler))
 		for at := range 5 {
 			synctest.Wait()
@@ -80,8 +78,8 @@ func TestRotate_RetiredKeysVerifyUntilTokensExpire(t *testing.T) {
 	b.states("four times", 1, 1, 4)
 	b.fixture.Exec(`update account.signing_keys set retired_at = now() - interval '90 days 23 hours'
 		where state = 'retired'`)
-	b.must(b.first.Update(t.Context()))
-	b.must(b.second.Load(t.Context()))
+	testkit.Must(b, b.first.Update(t.Context()))
+	testkit.Must(b, b.second.Load(t.Context()))
 	for i, token := range tokens {
 		if !b.verifies(b.second, token) {
 			t.Errorf("token %d is refused before it expires", i)
@@ -95,7 +93,7 @@ func TestUpdate_RemovesKeyAfterTokensExpire(t *testing.T) {
 	former, token := b.kid(b.first), b.token(b.first)
 	b.rotate()
 	b.fixture.Exec(`update account.signing_keys set retired_at = now() - interval '91 days' where kid = $1`, former)
-	b.must(b.first.Update(t.Context()))
+	testkit.Must(b, b.first.Update(t.Context()))
 	if b.verifies(b.first, token) {
 		t.Error("the removed key still verifies")
 	}
@@ -119,9 +117,9 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 	b.age("721 hours")
 	// While this lock is held, all processes see that the rotation is due and wait to decide.
 	lock, err := b.fixture.Owner.Begin(t.Context())
-	b.must(err)
+	testkit.Must(b, err)
 	_, err = lock.Exec(t.Context(), `lock table account.signing_keys in share row exclusive mode`)
-	b.must(err)
+	testkit.Must(b, err)
 	var rings [6]*keyring.Keyring
 	for i := range rings {
 		rings[i] = b.ring(seal.NewKeys(b.master))
@@ -133,7 +131,7 @@ func TestRun_ConcurrentProcessesRotateAgedKeyOnce(t *testing.T) {
 			where relation = 'account.signing_keys'::regclass and not granted`)
 		return waiting == len(rings)
 	})
-	b.must(lock.Rollback(t.Context()))
+	testkit.Must(b, lock.Rollback(t.Context()))
 	for _, r := range rings {
 		await.True(t, "a process signs with the new key", func() bool {
 			key, err := r.Current(t.Context())
@@ -160,7 +158,7 @@ func TestUpdate_DoesNotRotateYoungKey(t *testing.T) {
 			b.fixture.Exec(`update account.signing_keys set created_at = now() - $1::interval
 				where state = 'next'`, c.next)
 			b.first.RotateAfter(c.maxAge)
-			b.must(b.first.Update(t.Context()))
+			testkit.Must(b, b.first.Update(t.Context()))
 			if b.kid(b.first) != former {
 				t.Error("the key was rotated")
 			}
@@ -172,8 +170,8 @@ func TestUpdate_DoesNotRotateYoungKey(t *testing.T) {
 func TestRemove_CurrentKey(t *testing.T) {
 	b := newTestEnv(t)
 	leaked, token := b.kid(b.first), b.token(b.first)
-	b.must(b.first.Remove(t.Context(), leaked, "admin"))
-	b.must(b.second.Load(t.Context()))
+	testkit.Must(b, b.first.Remove(t.Context(), leaked, "admin"))
+	testkit.Must(b, b.second.Load(t.Context()))
 	for _, r := range []*keyring.Keyring{b.first, b.second} {
 		if b.verifies(r, token) || b.kid(r) == leaked {
 			t.Error("the removed key still verifies or signs")
@@ -196,16 +194,16 @@ func TestCurrent_NeverReturnsRemovedKey(t *testing.T) {
 	removed := map[string]bool{}
 	for range 3 { // the second process never reloads by itself
 		kid := b.kid(b.first)
-		b.must(b.first.Remove(t.Context(), kid, "admin"))
+		testkit.Must(b, b.first.Remove(t.Context(), kid, "admin"))
 		removed[kid] = true
 		stored, err := b.store.SigningKeys(t.Context())
-		b.must(err)
+		testkit.Must(b, err)
 		var published []string
 		for _, key := range stored {
 			published = append(published, key.KID)
 		}
 		key, err := b.second.Current(t.Context(), published...)
-		b.must(err)
+		testkit.Must(b, err)
 		if removed[key.KeyID()] || key.KeyID() != b.kid(b.first) {
 			t.Errorf("after %d removals, a removed key signs: %t", len(removed), removed[key.KeyID()])
 		}
@@ -219,14 +217,14 @@ func TestRemove_NextAndRetiredKey(t *testing.T) {
 	b := newTestEnv(t)
 	retired, token := b.kid(b.first), b.token(b.first)
 	current := b.rotate()
-	b.must(b.first.Remove(t.Context(), retired, "admin"))
+	testkit.Must(b, b.first.Remove(t.Context(), retired, "admin"))
 	if b.verifies(b.first, token) || b.kid(b.first) != current {
 		t.Error("the retired key still verifies, or the current one changed")
 	}
 	b.states("retired removed", 1, 1, 0)
 	var next string
 	b.fixture.Read(`select kid from account.signing_keys where state = 'next'`, &next)
-	b.must(b.first.Remove(t.Context(), next, "admin"))
+	testkit.Must(b, b.first.Remove(t.Context(), next, "admin"))
 	b.states("next removed", 1, 1, 0)
 	if n := b.count(`select count(*) from account.signing_keys where state = 'next' and kid <> $1`, next); n != 1 ||
 		b.kid(b.first) != current {
@@ -237,7 +235,7 @@ func TestRemove_NextAndRetiredKey(t *testing.T) {
 func TestRemove_UnpublishedKeyIsUnknown(t *testing.T) {
 	b := newTestEnv(t)
 	gone := b.kid(b.first)
-	b.must(b.first.Remove(t.Context(), gone, "admin"))
+	testkit.Must(b, b.first.Remove(t.Context(), gone, "admin"))
 	for _, kid := range []string{gone, "unknown", ""} {
 		if err := b.first.Remove(t.Context(), kid, "admin"); !errors.Is(err, keyring.ErrUnknownKID) ||
 			errors.Is(err, store.ErrUnavailable) {
@@ -255,18 +253,18 @@ func TestReseal_ReplacesMasterKey(t *testing.T) {
 		t.Fatalf("before: %v", err)
 	}
 	both := b.ring(seal.NewKeys(fresh, b.master))
-	b.must(both.Load(t.Context()))
+	testkit.Must(b, both.Load(t.Context()))
 	resealed, err := both.Reseal(t.Context(), "admin")
-	b.must(err)
+	testkit.Must(b, err)
 	if resealed != 2 {
 		t.Errorf("%d keys were resealed, want the current and the next", resealed)
 	}
-	b.must(onlyNew.Load(t.Context()))
+	testkit.Must(b, onlyNew.Load(t.Context()))
 	if !b.verifies(onlyNew, token) || b.kid(onlyNew) != b.kid(b.first) {
 		t.Error("the key changed")
 	}
 	_, err = onlyNew.Rotate(t.Context(), "admin")
-	b.must(err)
+	testkit.Must(b, err)
 	b.event(audit.KeyResealed, b.kid(b.first), "admin")
 	if err := b.second.Load(t.Context()); err == nil {
 		t.Error("a process with the old master key alone opens resealed keys")
@@ -292,7 +290,7 @@ func TestKeyring_ForeignMasterKeyChangesNothing(t *testing.T) {
 	if n := b.count(events) - before; n != 0 {
 		t.Errorf("%d events", n)
 	}
-	b.must(b.second.Load(t.Context()))
+	testkit.Must(b, b.second.Load(t.Context()))
 	if b.kid(b.second) != current {
 		t.Error("another key signs")
 	}
@@ -346,9 +344,7 @@ func TestKeyring_HasNoKeysBeforeLoad(t *testing.T) {
 func TestReady_LoadsKeysOnce(t *testing.T) {
 	b := newTestEnv(t)
 	late, never := b.ring(seal.NewKeys(b.master)), b.ring(seal.NewKeys(b.master))
-	if err := late.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, late.Ready(t.Context()))
 	if _, err := late.Current(t.Context()); err != nil {
 		t.Error(err)
 	}

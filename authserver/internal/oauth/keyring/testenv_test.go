@@ -38,11 +38,11 @@ func newTestEnv(t *testing.T) *testEnv {
 	var err error
 	database := credential.Secret(b.fixture.Database.Authserver)
 	b.store, err = postgres.Open(t.Context(), postgres.Only(database), testkit.StoreWait)
-	b.must(err)
+	testkit.Must(b, err)
 	t.Cleanup(b.store.Close)
 	b.first, b.second = b.ring(seal.NewKeys(b.master)), b.ring(seal.NewKeys(b.master))
-	b.must(b.first.Load(t.Context()))
-	b.must(b.second.Load(t.Context()))
+	testkit.Must(b, b.first.Load(t.Context()))
+	testkit.Must(b, b.second.Load(t.Context()))
 	return b
 }
 
@@ -52,17 +52,10 @@ func newKey() []byte {
 	return key
 }
 
-func (b *testEnv) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
 func (b *testEnv) ring(keys seal.Keys) *keyring.Keyring {
 	b.Helper()
 	r, err := keyring.New(b.store, keys)
-	b.must(err)
+	testkit.Must(b, err)
 	return r
 }
 
@@ -70,14 +63,14 @@ func (b *testEnv) ring(keys seal.Keys) *keyring.Keyring {
 func (b *testEnv) rotate() string {
 	b.Helper()
 	kid, err := b.first.Rotate(b.Context(), "admin")
-	b.must(err)
+	testkit.Must(b, err)
 	return kid
 }
 
 func (b *testEnv) published(r *keyring.Keyring) string {
 	b.Helper()
 	keys, err := r.JWKS()
-	b.must(err)
+	testkit.Must(b, err)
 	return string(keys)
 }
 
@@ -98,14 +91,14 @@ func (b *testEnv) atOnce(n int, do func(i int) error) {
 func (b *testEnv) kid(r *keyring.Keyring) string {
 	b.Helper()
 	key, err := r.Current(b.Context())
-	b.must(err)
+	testkit.Must(b, err)
 	return key.KeyID()
 }
 
 func (b *testEnv) token(r *keyring.Keyring) credential.Secret {
 	b.Helper()
 	key, err := r.Current(b.Context())
-	b.must(err)
+	testkit.Must(b, err)
 	token, err := accesstoken.Sign(key, accesstoken.Claims{
 		Issuer:      issuer,
 		Subject:     uuid.New(),
@@ -118,7 +111,7 @@ func (b *testEnv) token(r *keyring.Keyring) credential.Secret {
 		WorkspaceID: uuid.New(),
 		GrantID:     uuid.New(),
 	})
-	b.must(err)
+	testkit.Must(b, err)
 	return token
 }
 
@@ -130,7 +123,7 @@ func (b *testEnv) verifies(r *keyring.Keyring, token credential.Secret) bool {
 func (b *testEnv) count(query string, args ...any) int {
 	b.Helper()
 	var n int
-	b.must(b.fixture.Owner.QueryRow(b.Context(), query, args...).Scan(&n))
+	testkit.Must(b, b.fixture.Owner.QueryRow(b.Context(), query, args...).Scan(&n))
 	return n
 }
 
