@@ -94,14 +94,9 @@ func TestUpdate_RemovesKeyAfterTokensExpire(t *testing.T) {
 	b.rotate()
 	b.fixture.Exec(`update account.signing_keys set retired_at = now() - interval '91 days' where kid = $1`, former)
 	testkit.Must(b, b.first.Update(t.Context()))
-	if b.verifies(b.first, token) {
-		t.Error("the removed key still verifies")
-	}
+	b.gone(b.first, former, token)
 	b.states("removed", 1, 1, 0)
 	b.event(audit.KeyRemoved, former, "system")
-	if strings.Contains(b.published(b.first), former) {
-		t.Error("the removed key is still published")
-	}
 }
 
 // age makes every key so old.
@@ -172,14 +167,8 @@ func TestRemove_CurrentKey(t *testing.T) {
 	leaked, token := b.kid(b.first), b.token(b.first)
 	testkit.Must(b, b.first.Remove(t.Context(), leaked, "admin"))
 	testkit.Must(b, b.second.Load(t.Context()))
-	for _, r := range []*keyring.Keyring{b.first, b.second} {
-		if b.verifies(r, token) || b.kid(r) == leaked {
-			t.Error("the removed key still verifies or signs")
-		}
-		if strings.Contains(b.published(r), leaked) {
-			t.Error("the removed key is published")
-		}
-	}
+	b.gone(b.first, leaked, token)
+	b.gone(b.second, leaked, token)
 	if !b.verifies(b.second, b.token(b.first)) {
 		t.Error("what the promoted key signs is refused")
 	}
@@ -218,8 +207,9 @@ func TestRemove_NextAndRetiredKey(t *testing.T) {
 	retired, token := b.kid(b.first), b.token(b.first)
 	current := b.rotate()
 	testkit.Must(b, b.first.Remove(t.Context(), retired, "admin"))
-	if b.verifies(b.first, token) || b.kid(b.first) != current {
-		t.Error("the retired key still verifies, or the current one changed")
+	b.gone(b.first, retired, token)
+	if b.kid(b.first) != current {
+		t.Error("the current key changed")
 	}
 	b.states("retired removed", 1, 1, 0)
 	var next string

@@ -2,6 +2,7 @@ package keyring_test
 
 import (
 	"crypto/rand"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,6 +119,14 @@ func (b *testEnv) token(r *keyring.Keyring) credential.Secret {
 func (b *testEnv) verifies(r *keyring.Keyring, token credential.Secret) bool {
 	_, err := r.Public().Verify(token.Reveal(), issuer, time.Now())
 	return err == nil
+}
+
+// gone requires that a key of the process neither signs nor verifies its token, and is not published.
+func (b *testEnv) gone(r *keyring.Keyring, kid string, token credential.Secret) {
+	b.Helper()
+	if b.verifies(r, token) || b.kid(r) == kid || strings.Contains(b.published(r), kid) {
+		b.Errorf("the removed key %s still signs, verifies or is published", kid)
+	}
 }
 
 func (b *testEnv) count(query string, args ...any) int {
