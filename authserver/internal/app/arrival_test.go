@@ -13,7 +13,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -223,15 +222,7 @@ func TestChromium_FollowsClientFromCallback(t *testing.T) {
 func (a *arrival) arrives(name string, by way, e ending, callback string) {
 	a.t.Helper()
 	a.client.last = []string{"claude://claude.ai/settings/connectors", "cursor://anysphere.cursor-mcp/done"}[a.turn%2]
-	query := url.Values{
-		"client_id":             {a.connector.ID.String()},
-		"redirect_uri":          {callback},
-		"state":                 {"s"},
-		"response_type":         {"code"},
-		"resource":              {a.connector.Resource},
-		"code_challenge":        {grant.ChallengeOf(apitest.Verifier)},
-		"code_challenge_method": {"S256"},
-	}
+	query := asking(a.connector, callback)
 	for name, value := range e.changed {
 		query.Set(name, value)
 	}

@@ -3,7 +3,6 @@ package app_test
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -242,20 +241,4 @@ func (c *chromium) present(confirms bool) {
 	present := webauthn.SetAutomaticPresenceSimulationParams{AuthenticatorID: c.device, Enabled: confirms}
 	_, err := chromedp.Call(c.ctx, webauthn.SetAutomaticPresenceSimulation, present)
 	c.site.must(err)
-}
-
-// picture stores a screenshot of the page if ALMONER_PICTURES names a folder.
-func (c *chromium) picture(name string) {
-	c.t.Helper()
-	folder := os.Getenv("ALMONER_PICTURES")
-	if folder == "" {
-		return
-	}
-	for suffix, size := range map[string][2]int64{"wide": {1280, 800}, "narrow": {390, 844}} {
-		c.do(chromedp.EmulateViewport(size[0], size[1]))
-		picture, err := chromedp.Run(c.ctx, chromedp.FullScreenshot(100))
-		c.site.must(err)
-		c.site.must(os.WriteFile(filepath.Join(folder, name+"-"+suffix+".png"), picture, 0o600))
-	}
-	c.do(chromedp.EmulateViewport(1280, 800))
 }

@@ -128,7 +128,9 @@ func (s *fuzzed) stock() fuzzkit.Placeholders {
 			"key": func() string {
 				return s.hiddenIn("/settings/developers?tenant=" + s.Fixture.WorkspaceID.String())
 			},
-			"ticket": func() string { return s.hiddenIn("/oauth/authorize?" + s.asking().Encode()) },
+			"ticket": func() string {
+				return s.hiddenIn("/oauth/authorize?" + asking(s.actors.connector, fixture.Callback).Encode())
+			},
 		},
 	}
 }
@@ -184,14 +186,14 @@ func (s *fuzzed) signIn() string {
 	return s.cookie
 }
 
-// asking returns a valid authorization request of the connector.
-func (s *fuzzed) asking() url.Values {
+// asking returns a valid authorization request of a connector.
+func asking(c client.Client, callback string) url.Values {
 	return url.Values{
 		"response_type":         {"code"},
-		"client_id":             {s.actors.connector.ID.String()},
-		"redirect_uri":          {fixture.Callback},
+		"client_id":             {c.ID.String()},
+		"redirect_uri":          {callback},
 		"state":                 {"s"},
-		"resource":              {s.actors.connector.Resource},
+		"resource":              {c.Resource},
 		"code_challenge":        {grant.ChallengeOf(verifier)},
 		"code_challenge_method": {"S256"},
 	}

@@ -126,8 +126,7 @@ func TestForgotten_LinkByMailKeepsRequiredPasskeys(t *testing.T) {
 		return form
 	}
 	form := resets(s.forgotten(who), newPassword, 1, 0)
-	s.wants("the page of a link by mail", form, 200, "Your passkeys stay")
-	s.lacks("the page of a link by mail", form, "Remove my passkeys")
+	s.wants("the page of a link by mail", form, 200, "Your passkeys stay").Lacks("Remove my passkeys")
 	resets(s.forgotten(who), newPassword+" two", 1, 0)
 	s.rows(1, "audit_events", "user_id = $1 and action = $2 and detail->>'others_removed' = 'true'", who.ID,
 		audit.UserPasswordReset) // that of the first link: the second removed nothing
@@ -264,9 +263,7 @@ func TestP3_AddressChangesAfterBothLinks(t *testing.T) {
 			old, to := s.links(who, b, strings.ToUpper(email), 1)
 			for range 2 {
 				s.wants("the link to the old address", s.browser().Get(old), 200, email)
-				page := s.browser().Get(to)
-				s.wants("the link to the new address", page, 200, email)
-				s.lacks("the link to the new address", page, who.Email)
+				s.wants("the link to the new address", s.browser().Get(to), 200, email).Lacks(who.Email)
 			}
 			first, second := to, old
 			if oldFirst {
@@ -304,8 +301,7 @@ func TestP3_EachLinkStopsTheChange(t *testing.T) {
 			stops, other = old, to
 		}
 		s.wants("the other link", s.decide(other, "confirm"), 200)
-		page := s.decide(stops, "stop")
-		s.wants("stopping", page, 200, "The change was stopped")
+		page := s.wants("stopping", s.decide(stops, "stop"), 200, "The change was stopped")
 		equal(t, "offers a new password", page.HasText("Set a new password"), stopWithOld)
 		s.wants("a stopped link", s.decide(old, "confirm"), 404)
 		s.wants("a stopped link", s.decide(to, "confirm"), 404)
@@ -360,16 +356,13 @@ func TestEmailChange_NeedsFreshSignInAndOneAddress(t *testing.T) {
 		"", "ada", who.Email, strings.ToUpper(who.Email), "a@b.c\r\nBcc: eve@example.org", "a@b.c, d@e.f",
 		"Ada <ada@example.org>",
 	} {
-		page := s.asksFor(b, email)
-		s.wants(email, page, 400, "Nothing was changed.")
-		contains(t, "the page", page.Body, "<title>Error: ")
+		s.wants(email, s.asksFor(b, email), 400, "Nothing was changed.").Contains("<title>Error: ")
 	}
 	form := b.Get(emailPath).Form(emailPath)
 	form.Set("email", "kept@example.net")
 	s.stale()
-	page := b.Post(emailPath, form)
-	s.wants("without a fresh sign-in", page, 409, "confirm your identity first")
-	contains(t, "the page", page.Body, "email%3Dkept%2540example.net")
+	s.wants("without a fresh sign-in", b.Post(emailPath, form), 409, "confirm your identity first").
+		Contains("email%3Dkept%2540example.net")
 	s.rows(0, "email_changes", "user_id = $1", who.ID)
 }
 

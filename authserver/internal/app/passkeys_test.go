@@ -333,14 +333,12 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("a", "Manage passkeys")
 	c.verifies(false)
 	c.fill("passkey-name", "Work laptop")
-	c.picture("passkeys-none")
 	c.press("button", "Add passkey")
 	c.sees("p", "No passkey was used. You can try again.")
 	s.rows(0, "passkeys", "user_id = $1", ada.ID)
 	c.verifies(true)
 	c.press("button", "Add passkey")
 	c.sees("div", "The passkey Work laptop was added.")
-	c.picture("passkeys-one")
 	made := c.key()
 	if !made.IsResidentCredential || made.RpID != "localhost" || string(made.UserHandle) != string(ada.ID[:]) {
 		t.Errorf("another kind of passkey: %v %q %x", made.IsResidentCredential, made.RpID, made.UserHandle)
@@ -350,7 +348,6 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.sees("p", "This device already has a passkey for your account.")
 
 	c.signOut()
-	c.picture("login")
 	c.press("button", "Sign in with a passkey")
 	c.sees("dd", ada.Email)
 	used := c.key().SignCount
@@ -367,7 +364,6 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.open("/settings/passkeys")
 	c.press("a", "Confirm your identity")
 	c.sees("label", "Password")
-	c.picture("again")
 	c.press("button", "Use a passkey")
 	c.sees("h2", "Add a passkey")
 
@@ -375,12 +371,10 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.signOut()
 	c.press("button", "Sign in with a passkey")
 	c.sees("strong", "This passkey has changed")
-	c.picture("login-refused")
 	s.recorded(1, audit.PasskeyStopped, ada.ID)
 	c.signIn(ada)
 	c.open("/settings/passkeys")
 	c.sees("p", "This passkey may have been copied")
-	c.picture("passkeys-stopped")
 	c.press("summary", "Remove Work laptop")
 	c.press("button", "Remove Work laptop")
 	c.sees("div", "The passkey was removed.")
@@ -395,7 +389,6 @@ func TestChromium_OfferedPasskeySignsInByAutofill(t *testing.T) {
 	c.signIn(ada)
 	c.open("/settings/user")
 	c.sees("strong", "Add a passkey: Chrome on Linux")
-	c.picture("passkey-offer")
 	c.press("a", "Add a passkey")
 	c.press("button", "Add passkey")
 	c.sees("div", "The passkey Chrome on Linux was added.") // the suggested name

@@ -271,8 +271,7 @@ func TestProven_ResetOfUnprovenAccountEndsWhatItHad(t *testing.T) {
 				link = s.forgotten
 			}
 			form := s.browser().Get(link(ceo))
-			s.wants("the form", form, 200, "Your e-mail address was never confirmed")
-			s.lacks("the form", form, "Your passkeys stay")
+			s.wants("the form", form, 200, "Your e-mail address was never confirmed").Lacks("Your passkeys stay")
 			form.Send("/login/reset", browsertest.Fields{"new-password": newPassword})
 			s.had("after, with the sign-in of the reset", ceo.ID, "1 users, 1 sign_ins", c.by)
 			equal(t, "the inviter is signed in", inside(inviter), false)

@@ -23,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -63,9 +64,7 @@ type provider struct {
 func serveAccounts(t testing.TB) *accounts {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	a := &accounts{
 		key:      key,
 		issued:   map[string]consent{},
@@ -114,13 +113,10 @@ func (a *accounts) requests(path string) int {
 }
 
 func (p *provider) signed(key *ecdsa.PrivateKey) func([]byte) string {
+	by := jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}
+	signer, err := jose.NewSigner(by, nil)
+	testkit.Must(p.t, err)
 	return func(payload []byte) string {
-		by := jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}
-		signer, err := jose.NewSigner(by, nil)
-		if err != nil {
-			p.t.Error(err)
-			return ""
-		}
 		signed, err := signer.Sign(payload)
 		if err != nil {
 			p.t.Error(err)
@@ -297,9 +293,7 @@ const (
 func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	s := shared(t)
 	p, ada, bob := s.provider(), s.person(), s.person()
-	page := s.signedIn(bob).Get(linkPage)
-	s.wants("user without a link", page, 200, notLinked)
-	s.lacks("user without a link", page, "Unlink")
+	s.wants("user without a link", s.signedIn(bob).Get(linkPage), 200, notLinked).Lacks("Unlink")
 	b, bobs := p.linked(s, ada), p.linked(s, bob)
 	form := b.Get(linkPage).Form(unlink)
 	s.wants("another user", bobs.Post(unlink, form), 403)
@@ -335,9 +329,8 @@ func TestUnlink_PasswordAloneIsNotEnoughForUserWithPasskey(t *testing.T) {
 	refused := thief.Post(unlink, form)
 	s.wants("the form", refused, 303, "/login/again?return="+url.QueryEscape(linkPage))
 	s.rows(1, "identities", "subject = $1", ada.ID.String())
-	page := refused.Follow()
-	s.wants("the page that follows", page, 200, "Use your passkey to continue.", "request a link")
-	s.lacks("the page that follows", page, "Continue with Riverside")
+	s.wants("the page that follows", refused.Follow(), 200, "Use your passkey to continue.", "request a link").
+		Lacks("Continue with Riverside")
 }
 
 func TestUnlink_LastSignInMethodIsRefused(t *testing.T) {

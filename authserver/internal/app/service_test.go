@@ -158,9 +158,7 @@ func publicApp(c *app.Config) { c.AppURL = "https://localhost.example.org" }
 // An operator must not look for the fault in the wrong store.
 func TestReadiness_NamesOnlyThePartThatHangs(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never responds
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = silent.Close() }()
 	s := own(t, func(c *app.Config) {
 		c.DatabaseURL = credential.Secret("postgres://nobody@" + silent.Addr().String() + "/nothing")
@@ -255,10 +253,8 @@ func TestRoutes_FormURLLinksToItsPage(t *testing.T) {
 		"/logout":                          "/settings/user",
 		"/login/passkey":                   "/settings/user",
 	} {
-		page := b.Get(path)
-		s.wants(path, page, 405, "Nothing was submitted or changed")
+		page := s.wants(path, b.Get(path), 405, "Nothing was submitted or changed").Contains(`href="` + back + `"`)
 		equal(t, path+": Allow", page.Header.Get("Allow"), "POST")
-		contains(t, path, page.Body, `href="`+back+`"`)
 	}
 }
 

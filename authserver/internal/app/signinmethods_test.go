@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -47,9 +48,7 @@ func TestPasskeys_ChangesNeedRecentAuthentication(t *testing.T) {
 	s.wants("adding", b.Post(keysPage, made), 303, reauth)
 	s.wants("removing", b.Post(removeKey, remove), 303, reauth)
 	s.rows(1, "passkeys", "user_id = $1", ada.ID)
-	page := b.Get(keysPage)
-	s.wants("the page", page, 200, "confirm your identity first")
-	s.lacks("the page", page, "Remove Laptop")
+	s.wants("the page", b.Get(keysPage), 200, "confirm your identity first").Lacks("Remove Laptop")
 	b.Get(reauth).Send("/login/again", browsertest.Fields{"password": browsertest.Password})
 	s.wants("removing after a new proof", b.Post(removeKey, remove), 303, keysPage)
 	s.rows(0, "passkeys", "user_id = $1", ada.ID)
@@ -184,8 +183,7 @@ func TestPasskeys_AreOptional(t *testing.T) {
 		off.wants(path+" where it is off", b.Post(path, nil), 404)
 	}
 	const policy = "Content-Security-Policy"
-	page := off.browser().Get("/login")
-	omits(t, "the sign-in page where passkeys are off", page.Body, "passkey")
+	page := off.browser().Get("/login").As("the sign-in page where passkeys are off").Omits("passkey")
 	equal(t, "its policy", page.Header.Get(policy), "default-src 'none'; style-src 'self'; img-src 'self' data:; "+
 		"frame-ancestors 'none'; base-uri 'none'; form-action 'self'; script-src 'self'; connect-src 'self'")
 	off.lacks("the settings where it is off", b.Get("/settings/security"), "Passkeys")
@@ -198,17 +196,14 @@ func TestPasskeys_AreOptional(t *testing.T) {
 
 func TestPasskeys_AreOnByDefaultWhereBrowsersSupportThem(t *testing.T) {
 	config, _, err := app.LoadConfig(environ("ALMONER_NOTICE", "0s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	equal(t, "passkeys are on", config.Passkeys, true)
 	at127 := own(t, func(c *app.Config) { c.AppURL = strings.Replace(c.AppURL, "localhost", "127.0.0.1", 1) })
 	for host, s := range map[string]*site{"localhost": withoutMail(t).forTest(t), "127.0.0.1": at127} {
-		page := s.browser().Get("/login")
+		page := s.wants(host, s.browser().Get("/login"), 200)
 		for _, text := range []string{"Sign in with a passkey", `autocomplete="username webauthn"`} {
 			equal(t, host+" has "+text, strings.Contains(page.Body, text), host == "localhost")
 		}
-		s.wants(host, page, 200)
 	}
 }
 
@@ -236,8 +231,7 @@ func TestSignInMethods_OutageIs503AndUsesUpNothing(t *testing.T) {
 		"a proof by password": mine.Post("/login/again", url.Values{"password": {browsertest.Password}}),
 		"a removal":           mine.Post(removeKey, nil),
 	} {
-		s.wants(name, page, 503)
-		equal(t, name+": says when to try again", page.Header.Get("Retry-After") != "", true)
+		s.wants(name, page, 503).HasHeader("Retry-After")
 	}
 	restore()
 	s.wants("the passkey's answer after the outage", stranger.Post("/login/passkey", signed), 303)
@@ -264,9 +258,7 @@ func TestReauth_Password(t *testing.T) {
 	for range 10 {
 		proves("wrong", "")
 	}
-	page := proves(browsertest.Password, "")
-	s.wants("after ten wrong ones", page, 429)
-	equal(t, "says when to try again", page.Header.Get("Retry-After") != "", true)
+	s.wants("after ten wrong ones", proves(browsertest.Password, ""), 429).HasHeader("Retry-After")
 }
 
 func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
@@ -287,8 +279,7 @@ func TestU2_SignInIsAsFreshAsAuthTime(t *testing.T) {
 		p.vouching(map[string]any{"email": ada.Email, "auth_time": c.authTime})
 		b := s.browser()
 		p.through(s, b)
-		page := b.Get(keysPage)
-		s.wants(name, page, 200)
+		page := s.wants(name, b.Get(keysPage), 200)
 		equal(t, name+": fresh", !page.HasText("confirm your identity first"), c.fresh)
 		equal(t, name+": a passkey may be added", b.Post(keysPage+"/options", nil).Status == 200, c.fresh)
 	}
@@ -307,13 +298,11 @@ func TestSignIn_TooManyAttemptsFromAddressAreLimited(t *testing.T) {
 	for range 3 {
 		s.needs("a challenge", asks(), 200)
 	}
-	page := asks()
-	s.wants("one more challenge", page, 429, "Too many attempts")
+	page := s.wants("one more challenge", asks(), 429, "Too many attempts")
 	if wait, err := strconv.Atoi(page.Header.Get("Retry-After")); err != nil || wait < 1 || wait > 900 {
 		t.Errorf("it says to wait for %q", page.Header.Get("Retry-After"))
 	}
-	page = stranger.Get("/login/upstream")
-	s.wants("the provider", page.HasHeader("Retry-After"), 429)
+	s.wants("the provider", stranger.Get("/login/upstream"), 429).HasHeader("Retry-After")
 	s.rows(3, "ceremonies", "binding_hash = sha256(('browser:' || $1)::bytea)", stranger.Cookies()[0].Value)
 	s.wants("from elsewhere", other.Post("/login/passkey/options", nil), 200)
 	stranger.SignIn(s.person()) // passwords are counted separately

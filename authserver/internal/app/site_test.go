@@ -125,9 +125,7 @@ func plain(c *app.Config) { c.Passkeys = false }
 func newMailbox(t testing.TB) *mailbox.Mailbox {
 	t.Helper()
 	box, err := mailbox.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(box.Close)
 	return box
 }
@@ -331,12 +329,11 @@ func (s *site) hasEnded(before []*http.Cookie) {
 }
 
 // wants requires the status of a page, and words of its text or, of a redirect, its location: the beginning of it if
-// the word ends in a question mark.
-func (s *site) wants(what string, page *browsertest.Page, status int, words ...string) {
+// the word ends in a question mark. It returns the page for further checks.
+func (s *site) wants(what string, page *browsertest.Page, status int, words ...string) *browsertest.Page {
 	s.t.Helper()
 	if page = page.As(what); status != http.StatusSeeOther {
-		page.Wants(status, words...)
-		return
+		return page.Wants(status, words...)
 	}
 	page.Wants(status)
 	for _, word := range words {
@@ -344,6 +341,7 @@ func (s *site) wants(what string, page *browsertest.Page, status int, words ...s
 			page.LeadsTo(word)
 		}
 	}
+	return page
 }
 
 // needs ends the test if a page has another status.
