@@ -159,19 +159,6 @@ func TestIntrospect_EndedCredentialIsInactive(t *testing.T) {
 	}
 }
 
-// This process still holds the removed key. Postgres reports that it was removed.
-func TestIntrospect_TokenOfRemovedKeyIsInactive(t *testing.T) {
-	b := ownTestEnv(t)
-	held := b.connected()
-	_, assistant := b.assistant()
-	b.active("before", held.Access)
-	b.active("before, of MCP", assistant.Access)
-	b.Fixture.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
-	b.inactive("removed", held.Access)
-	b.inactive("removed, of MCP", assistant.Access)
-	b.active("personal access token", b.Fixture.Token(b.user, perm.ProgrammesRead))
-}
-
 func TestIntrospect_LLMIntegrationOffEndsOnlyConnectors(t *testing.T) {
 	b := newTestEnv(t)
 	_, held := b.assistant()

@@ -13,7 +13,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // paths are the URLs where clients look for the metadata.
 var paths = []string{
@@ -49,13 +52,9 @@ func TestMetadata_IsTheSameAtEveryURL(t *testing.T) {
 func TestMetadata_DescribesServer(t *testing.T) {
 	t.Parallel()
 	document, err := token.Metadata(apitest.Issuer, apitest.AppURL, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got map[string]any
-	if err := json.Unmarshal(document, &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(document, &got))
 	for name, value := range map[string]any{
 		"issuer":                           apitest.Issuer,
 		"authorization_endpoint":           "https://app.example.org/oauth/authorize",

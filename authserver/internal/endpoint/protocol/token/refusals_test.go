@@ -143,36 +143,6 @@ func TestToken_StandardClientsMayPostOrUseBasic(t *testing.T) {
 	b.given("the code in JSON afterwards", b.linkCode(code))
 }
 
-func TestToken_ReplacedSecretWorksDuringOverlap(t *testing.T) {
-	b := newTestEnv(t)
-	b.Fixture.Exec(`update account.client_secrets set expires_at = now() + interval '1 hour' where client_id = $1`,
-		b.linked.ID)
-	b.given("while it overlaps", b.link())
-	b.Fixture.Exec(`update account.client_secrets set expires_at = now() where client_id = $1`, b.linked.ID)
-	b.Wants("afterwards", b.link(), 400, "invalid_client")
-}
-
-// A cached client is checked again: a deleted client, or one with a new secret, gets its current state.
-func TestToken_ClientCacheEndsWithChangeOfClient(t *testing.T) {
-	b := newTestEnv(t)
-	probe := func(what string, secret credential.Secret, want string) {
-		t.Helper()
-		b.Wants(what, b.linkCode("none", "client_secret", secret.Reveal()), 400, want)
-	}
-	probe("at first", b.secret, "invalid_grant")
-	next, err := credential.ClientSecret.New(strings.NewReader(strings.Repeat("another secret ", 9)))
-	b.Must(err)
-	changed := audit.Event{Actor: "admin", Action: audit.ClientSecretReplaced}
-	changed.Authorization = &audit.Authorization{Operator: true}
-	b.Must(b.Store.ReplaceSecret(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, credential.Hash(next.Reveal()), 0,
-		changed))
-	probe("the old secret", b.secret, "invalid_client")
-	probe("the new secret", next, "invalid_grant")
-	_, err = b.Store.DeleteClient(t.Context(), b.Fixture.WorkspaceID, b.linked.ID, changed)
-	b.Must(err)
-	probe("deleted", next, "invalid_client")
-}
-
 func TestToken_IgnoresCredentialsInQuery(t *testing.T) {
 	b := newTestEnv(t)
 	_, code := b.Consent(b.linked, b.user)
@@ -256,4 +226,34 @@ func TestToken_WithoutRedisRefusalsAreNotThrottled(t *testing.T) {
 		b.Wants("forged", b.refresh("alm_rt_forged"), 400, "invalid_grant")
 		b.Wants("wrong secret", b.linkCode(code, "client_secret", apitest.WrongSecret), 400, "invalid_client")
 	}
+}
+
+// A refusal is recorded with its reason, what the client was told and the request, and without secrets.
+func TestRefusal_MismatchIsRecorded(t *testing.T) {
+	b := newTestEnv(t)
+	held := b.connected()
+	answer := b.refresh(held.Refresh, "resource", apitest.MCP)
+	b.Wants("a wrong resource", answer, 400, "invalid_target")
+	b.WantsRows("events", 1, `account.audit_events where action = $1 and subject = 'grant:' || $2
+		and detail->>'reason' = 'request_does_not_match' and detail->>'description' = $3
+		and detail->>'error' = 'invalid_target' and tenant_id = $4 and user_id = $5 and request_id = $6
+		and actor like 'client:%' and detail->>'client_id' = $7`, audit.GrantRefused, held.Grant.ID.String(),
+		answer.Text("error_description"), b.Fixture.WorkspaceID, b.user, answer.Header.Get("X-Request-Id"),
+		held.Grant.ClientID.String())
+	b.WantsRows("secrets in the audit log", 0, `account.audit_events
+		where action = $1 and detail::text ~ 'alm_(rt|ac|cs)_'`, audit.GrantRefused)
+	forged := b.refresh("alm_rt_word")
+	b.WantsRows("attempts of the connector", 1, `account.connection_stops where tenant_id = $1 and client_id = $2
+		and reason = $3 and request_id = $4`, b.Fixture.WorkspaceID, b.app.ID, forged.Text("error_description"),
+		forged.Header.Get("X-Request-Id"))
+}
+
+func TestRefusal_FailedRecordDoesNotChangeResponse(t *testing.T) {
+	b := impatiently(t)
+	held := b.connected()
+	b.Fixture.SetLLM(false)
+	b.Lock(`lock table account.audit_events in access exclusive mode`)
+	before := b.Log.String()
+	b.Wants("while the audit log is locked", b.refresh(held.Refresh), 400, "invalid_grant")
+	b.Contains("the log", strings.TrimPrefix(b.Log.String(), before), "token refusal not recorded")
 }

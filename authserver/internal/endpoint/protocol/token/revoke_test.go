@@ -253,6 +253,8 @@ func TestRevoke_OutageIsNeverSuccess(t *testing.T) {
 	for _, token := range []credential.Secret{held.Refresh, held.Access, "word"} {
 		b.Wants("an outage", b.revoke(b.app, token), 503, "temporarily_unavailable")
 	}
+	unknown := b.exchangeCode("alm_ac_word", "client_id", uuid.NewString())
+	b.Wants("the exchange of an unknown client", unknown, 503, "temporarily_unavailable")
 	restore()
 	b.wantActive("after the outage", held.Grant)
 	b.wantOK("afterwards", b.revoke(b.app, held.Refresh))

