@@ -80,28 +80,6 @@ func TestDocumentClient_LoopbackPortIsFree(t *testing.T) {
 	b.Get(moved).Wants(http.StatusBadRequest)
 }
 
-func TestDocumentClient_MayRequestEitherResource(t *testing.T) {
-	site := shared(t)
-	address := site.Clients.Client("/oauth/client", nil, web)
-	b := site.SignedIn(site.Member(perm.ProgrammesRead, perm.AccountAPIAccess))
-	for _, resource := range []string{browsertest.Resource, browsertest.Issuer + "/mcp"} {
-		path := request(requestOf(address, web), "resource", resource, "state", resource,
-			"scope", " offline_access account:api:access programmes:read:programmes")
-		page := choose(b.Get(path), site.Fixture.WorkspaceID)
-		g := redeemedBy(t, site, address, callback(t, approve(page)).Get("code"), web, resource)
-		if g.Resource != resource || g.Permissions.Scope() != "programmes:read:programmes" {
-			t.Errorf("%s: %+v", resource, g)
-		}
-	}
-	for _, resource := range []string{"", browsertest.Issuer, browsertest.Issuer + "/mcp/", "https://evil.example/v1"} {
-		page := b.Get(request(requestOf(address, web), "resource", resource))
-		if code := callback(t, page).Get("error"); code != "invalid_target" &&
-			(resource != "" || code != "invalid_request" && code != "invalid_target") {
-			t.Errorf("%q: %s", resource, code)
-		}
-	}
-}
-
 func TestDocumentClient_BadDocumentIsNeverRedirected(t *testing.T) {
 	site := shared(t)
 	good := site.Clients.Client("/good", nil, web)
@@ -147,16 +125,6 @@ func TestDocumentClient_NameIsShownWithItsDomain(t *testing.T) {
 	address := site.Clients.Client("/plain", nil, web)
 	site.Browser().Get(request(requestOf(address, web))).
 		Says("to continue to Claude (" + site.Clients.Name() + ")")
-}
-
-func TestDocumentClient_StoredIDIsNotAClientID(t *testing.T) {
-	site := shared(t)
-	address := site.Clients.Client("/oauth/client", nil, web)
-	b := site.SignedIn(site.Member(perm.ProgrammesRead))
-	b.Get(request(requestOf(address, web)))
-	id := clientOf(t, address, web).ID
-	site.CountIs(1, `select count(*) from account.oauth_clients where id = $1`, id)
-	b.Get(request(requestOf(id.String(), web))).Wants(http.StatusBadRequest)
 }
 
 func TestDocumentClient_DeletedWhilePageIsOpenIsRefused(t *testing.T) {
@@ -275,20 +243,6 @@ func TestChoice_OnlyFromItsUserAndSession(t *testing.T) {
 	site.Wait(61 * 60e9)
 	b.Post(choosing, values).Wants(http.StatusBadRequest, "has expired")
 	site.Rows(0, "grants", "")
-}
-
-func TestChoice_TwoWorkspacesGiveTwoGrants(t *testing.T) {
-	site := shared(t)
-	ada, second := memberOfTwo(site)
-	address := site.Clients.Client("/oauth/client", nil, web)
-	browser := site.SignedIn(ada)
-	for _, workspaceID := range []uuid.UUID{site.Fixture.WorkspaceID, second} {
-		page := browser.Get(request(requestOf(address, web), "state", workspaceID.String()))
-		code := callback(t, approve(choose(page, workspaceID))).Get("code")
-		if g := redeemedBy(t, site, address, code, web, browsertest.Resource); g.WorkspaceID != workspaceID {
-			t.Errorf("granted in %s, want %s", g.WorkspaceID, workspaceID)
-		}
-	}
 }
 
 func TestChoice_DenialRedirectsToClient(t *testing.T) {

@@ -191,16 +191,6 @@ func TestPage_HeadAndQueryApproveNothing(t *testing.T) {
 	site.Rows(0, "grants", "")
 }
 
-func TestPage_OtherMethodsAreRefused(t *testing.T) {
-	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		page := browser.Do(method, request(confidential(app)), "", nil).As(method).Wants(http.StatusMethodNotAllowed)
-		site.Equal(method+": Allow", page.Header.Get("Allow"), "GET, HEAD, POST")
-	}
-}
-
 func TestConsentPage_RefusalNamesReason(t *testing.T) {
 	site := shared(t)
 	reader, outsider, writer := site.Member(perm.ProgrammesRead), site.Stranger(), site.Member(perm.EngageReadForms)

@@ -125,12 +125,10 @@ func TestApproval_RightsLostWhilePageWasOpenAreRefused(t *testing.T) {
 			site.Fixture.Exec(`delete from account.memberships where user_id = $1`, user)
 		}, 403},
 		"every permission": {client.Connector, func(user, _ uuid.UUID) {
-			site.Fixture.Exec(`update account.memberships set permissions = '{engage:read:forms}'
-				where user_id = $1`, user)
+			site.SetPermissions(user, perm.EngageReadForms)
 		}, 403},
 		"one that a confidential client requires": {client.Confidential, func(user, _ uuid.UUID) {
-			site.Fixture.Exec(`update account.memberships set permissions = '{programmes:read:programmes}'
-				where user_id = $1`, user)
+			site.SetPermissions(user, perm.ProgrammesRead)
 		}, 403},
 		"LLM integration": {client.Connector, func(uuid.UUID, uuid.UUID) { site.Fixture.SetLLM(false) }, 403},
 		"the application": {client.Confidential, func(_, app uuid.UUID) {

@@ -23,9 +23,7 @@ import (
 func clientOf(t *testing.T, address, redirectURI string) client.Client {
 	t.Helper()
 	id, err := accesstoken.ClientID(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client.Client{ID: id, Redirects: []string{redirectURI}}
 }
 
