@@ -126,16 +126,6 @@ func TestAuthorizer_ExpiredAccessTokenIs403(t *testing.T) {
 	b.Wants("a minute after", b.with(held.Access), 403, "Forbidden")
 }
 
-// This process still holds the removed key; Postgres reports that it was removed.
-func TestAuthorizer_TokenOfRemovedKeyIs403(t *testing.T) {
-	b := ownTestEnv(t)
-	held := b.linked(perm.AccountAPIAccess)
-	b.Wants("before", b.with(held.Access), 200, "")
-	b.Fixture.Exec(`update account.signing_keys set state = 'removed' where state = 'current'`)
-	b.Wants("removed", b.with(held.Access), 403, "Forbidden")
-	b.Wants("personal access token", b.with(b.token), 200, "")
-}
-
 func TestAuthorizer_MissingAccessIsFORBIDDEN(t *testing.T) {
 	b := newTestEnv(t)
 	bearer, other := apitest.Bearer(b.token), b.Fixture.Workspace("Elsewhere")

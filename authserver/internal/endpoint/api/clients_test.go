@@ -206,6 +206,8 @@ func TestReplaceSecret_ExpireOldEndsOldSecret(t *testing.T) {
 		b.Wants(body, b.send("POST", path, body), 400, "invalid_client_metadata")
 	}
 	b.works("after refusals", id, answer.Text("clientSecret"), true)
+	b.Wants("deletion", b.send("DELETE", clients+"/"+id, ""), 204, "")
+	b.works("after the deletion", id, answer.Text("clientSecret"), false)
 	public := b.registered(connector(nil)).Text("clientId")
 	b.Wants("a connector", b.send("POST", clients+"/"+public+"/secret", ""), 400, "invalid_client_metadata")
 	b.WantsRows("the connector's secrets", 0, `account.client_secrets where client_id = $1`, public)
@@ -237,16 +239,6 @@ func TestClients_EveryRouteNeedsPermission(t *testing.T) {
 	b.Wants("the client afterwards", b.send("GET", clients+"/"+id, ""), 200, "")
 }
 
-func TestClients_EveryRouteAcceptsAccessToken(t *testing.T) {
-	b := newTestEnv(t)
-	access := b.linked(perm.AccountAPIAccess, perm.ProgrammesRead).Access
-	id := b.registered(confidential(nil)).Text("clientId")
-	for i, status := range []int{201, 200, 200, 200, 204} {
-		route := routes(id)[i]
-		b.Wants(route.method+route.path, b.as(access, route.method, route.path, route.body), status, "")
-	}
-}
-
 // The manager is authenticated, and then the query for the clients times out.
 func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
 	b := ownTestEnv(t, apitest.Impatient)
@@ -262,7 +254,8 @@ func TestClients_OutageIs503OnEveryRoute(t *testing.T) {
 	all.Wait()
 }
 
-// A repeated write takes effect once, and its secret is stored sealed.
+// A repeated write takes effect once, and its secret or link is stored sealed.
+// e2e.TestRepeat_AccountWritesTakeEffectOnce has the keys and bodies that are refused.
 func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 	b := newTestEnv(t)
 	first := b.twice("a", "POST", clients, confidential(nil))
@@ -271,10 +264,23 @@ func TestRepeat_WriteTakesEffectOnce(t *testing.T) {
 		t.Error("the secret was not replaced")
 	}
 	b.wantSecrets(2)
-	b.WantsRows("secrets in the clear", 0, `account.idempotency_keys where position('alm_cs_'::bytea in body) > 0`)
 	b.Wants("another body", b.once("a", "POST", clients, confidential(fields{"name": "Other"})), 409, "conflict")
 	b.twice("a", "DELETE", one, "")
 	b.wantClients(1)
+	member := members + "/" + b.Fixture.Member(perm.ProgrammesRead, perm.ProgrammesWrite).String()
+	invitation := b.twice("b", "POST", invitations, body(person(), perm.ProgrammesRead))
+	b.Contains("the invitation", invitation.Body, "token=")
+	b.WantsRows("secrets and links in the clear", 0, `account.idempotency_keys
+		where position('alm_cs_'::bytea in body) > 0 or position('token='::bytea in body) > 0`)
+	b.twice("b", "PATCH", member, body("", perm.ProgrammesRead))
+	b.twice("b", "DELETE", member, "")
+	b.twice("b", "DELETE", invitations+"/"+invitation.Text("id"), "")
+	for _, action := range []string{
+		audit.MemberPermissionsChanged, audit.MemberRemoved, audit.InvitationCreated, audit.InvitationWithdrawn,
+	} {
+		b.WantsRows(action, 1, `account.audit_events where action = $1 and tenant_id = $2`, action,
+			b.Fixture.WorkspaceID)
+	}
 }
 
 // A stored answer is repeated to a caller who may still do what it needed, and one with a secret to its credential
