@@ -36,9 +36,7 @@ func register(browser *browsertest.Browser, changes url.Values) *browsertest.Pag
 }
 
 func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, perm.ProgrammesRead)
-	browser := site.SignedIn(ada)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	form := appForm(browser.Get(newApp), nil)
 	page := browser.Post(apps, form)
 	secret := secretPattern.FindString(page.Body)
@@ -61,8 +59,7 @@ func TestRegisterApp_ShowsSecretOnce(t *testing.T) {
 // A refusal is at the top and at the field, and what was sent is kept. Only the chosen kind is registered: a user who
 // asks for a connector never gets a secret.
 func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	site, _, browser := inSettings(t, perm.ProgrammesRead)
 	bot := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {mcp}}
 	set := func(name string, values ...string) url.Values { return url.Values{name: values} }
 	const uris, second = "redirect_uris", "https://a.example/cb\n\nhttps://me:secret@a.example/cb"
@@ -116,8 +113,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 
 // Assistants use the MCP endpoint, so it is the default resource.
 func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	site, _, browser := inSettings(t, perm.ProgrammesRead)
 	connector := url.Values{"kind": {"connector"}}
 	register(browser, connector).Wants(http.StatusOK)
 	site.Rows(1, "oauth_clients", `kind = 'connector' and resource = $1`, mcp)
@@ -127,8 +123,7 @@ func TestRegisterApp_ConnectorDefaultsToMCP(t *testing.T) {
 
 // A double click or a browser's retry sends the same form several times at once.
 func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	site, _, browser := inSettings(t, perm.ProgrammesRead)
 	form := appForm(browser.Get(newApp), nil)
 	answers := atOnce(8, func(int) *browsertest.Page { return browser.Post(apps, form) })
 	var secrets []string
@@ -153,34 +148,18 @@ func TestRegisterApp_RepeatedFormCreatesOneApplication(t *testing.T) {
 }
 
 func TestDeleteApp_RevokesGrants(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, perm.ProgrammesRead)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
-	browser := site.SignedIn(ada)
 	browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}).Follow().
 		Says("Donor sync was deleted", "No applications")
 	site.Rows(1, "grants", `state = 'revoked' and revoke_reason = 'client_deleted'`)
 	browser.Get("/settings/apps").Says("because the application was deleted")
 }
 
-func TestApps_OfOtherWorkspaceCannotBeChanged(t *testing.T) {
-	site := shared(t)
-	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	browser := site.SignedIn(developerElsewhere(site))
-	form := browser.Get(newToken).Form(tokens)
-	form.Set("id", app.ID.String())
-	for _, path := range []string{apps + "/secret", apps + "/delete"} {
-		browser.Post(path, form).As(path).Omits("alm_cs_")
-	}
-	site.Rows(1, "oauth_clients", `id = $1 and deleted_at is null`, app.ID)
-	site.CountIs(1, `select count(*) from account.client_secrets where client_id = $1`, app.ID)
-}
-
 // The page that shows a new application's client id also says what to do next.
 func TestApplications_RegisteredOneShowsNextSteps(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	_, _, browser := inSettings(t, perm.ProgrammesRead)
 	const callback = "https://app.example.org/callback?a=b"
 	register(browser, url.Values{"redirect_uris": {callback}}).
 		Wants(http.StatusOK, "Donor sync was registered", "Exchange the code on your server").
@@ -245,10 +224,8 @@ func TestReplaceSecret_WrongPasswordKeepsInput(t *testing.T) {
 // The old secret ends at once if the box is ticked, or a day later. The user ticks it, and no link that another person
 // sends.
 func TestReplaceSecret_LinkTicksNothing(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, perm.ProgrammesRead)
+	site, _, browser := inSettings(t, perm.ProgrammesRead)
 	app, old := site.Fixture.Confidential(perm.ProgrammesRead)
-	browser := site.SignedIn(ada)
 	const path = apps + "/secret"
 	const good = `select count(*) from account.client_secrets
 		where client_id = $1 and hash = $2 and (expires_at is null or expires_at > now() + interval '23 hours')`

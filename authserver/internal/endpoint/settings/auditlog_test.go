@@ -52,18 +52,14 @@ func TestAudit_PagesAndExportAllEventsOfItsWorkspace(t *testing.T) {
 		}
 		seen[line.ID], previous = true, line.At
 	}
-	if len(seen) != events+1 { // and the event of the export itself
-		t.Errorf("%d lines", len(seen))
-	}
+	site.Equal("lines, with the event of the export itself", len(seen), events+1)
 	shown := 0
 	for path := "/settings/audit"; path != ""; {
 		page := browser.Get(path).Wants(http.StatusOK).Lacks("secret.happened")
 		shown += len(page.Elements("tr")) - 1
 		path = page.Attribute("a[href*='before=']", "href")
 	}
-	if shown != events+1 {
-		t.Errorf("%d events on all pages", shown)
-	}
+	site.Equal("events on all pages", shown, events+1)
 	browser.Get("/settings/audit?before=rubbish").Wants(http.StatusOK, "Exported the audit log")
 }
 
@@ -82,7 +78,10 @@ func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 	site.Fixture.Exec(insert, in, "2026-03-02T23:59:59Z", eve.ID, "test.person", "x", "req-2")
 	site.Fixture.Exec(insert, in, "2026-03-03T00:00:00Z", ada.ID, "test.application", "client:"+app.ID.String(), "")
 	site.Fixture.Exec(insert, in, "2026-03-05T00:00:00Z", left.ID, "test.stranger", "x", "")
-	browser := site.SignedIn(ada)
+	browser, actions := site.SignedIn(ada), map[string]string{}
+	for _, action := range []string{"test.request", "test.person", "test.application", "test.stranger"} {
+		actions[action] = action
+	}
 	for query, want := range map[string]string{
 		"&request=+req-1":                    "test.request",
 		"&person=eve+m":                      "test.person",
@@ -99,12 +98,7 @@ func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 		"&person=%25":                        "",
 	} {
 		for _, path := range []string{"/settings/audit", "/settings/audit.csv", "/settings/audit.jsonl"} {
-			page := browser.Get(path + "?tenant=" + in.String() + query)
-			for _, action := range []string{"test.request", "test.person", "test.application", "test.stranger"} {
-				if got := strings.Contains(page.Body, action); page.Status != http.StatusOK || got != (action == want) {
-					t.Errorf("%s%s: %d, %s is there: %v", path, query, page.Status, action, got)
-				}
-			}
+			finds(browser, path+"?tenant="+in.String()+query, actions, want)
 		}
 	}
 	browser.Get("/settings/audit?tenant=" + in.String() + "&person=eve+m").
@@ -112,8 +106,7 @@ func TestAudit_SearchSelectsEventsOfPageAndExports(t *testing.T) {
 }
 
 func TestAudit_CSVMarksFormulas(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	site, _, browser := inSettings(t, perm.ProgrammesRead)
 	for _, text := range []string{`=HYPERLINK("https://x")`, "+1", "-1", "@SUM(A1)", "\t=1", "a\n=1,\"b\""} {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, actor, action, subject, request_id)
 			values (gen_random_uuid(), $1, $2, $2, $2, $2)`, site.Fixture.WorkspaceID, text)
@@ -154,8 +147,7 @@ func rowsOf(t *testing.T, page *browsertest.Page) [][]string {
 
 // Both logs refuse days in the wrong order, with an error at the field.
 func TestLogs_DaysInWrongOrderAreRefused(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site))
+	site, _, browser := inSettings(t)
 	const want = "“From” must not be later than “To”"
 	for _, path := range []string{"/settings/audit", "/settings/connectors/log"} {
 		path += "?tenant=" + site.Fixture.WorkspaceID.String()
@@ -352,10 +344,8 @@ func TestExport_TwoAtOncePerUser(t *testing.T) {
 }
 
 func TestAudit_EventsHaveRequestID(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, perm.ProgrammesRead)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	browser := site.SignedIn(ada)
 	ids := map[string]bool{}
 	do := func(page *browsertest.Page, status int) *browsertest.Page {
 		t.Helper()

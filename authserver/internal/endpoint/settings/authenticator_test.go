@@ -54,9 +54,7 @@ func codesOn(page *browsertest.Page) (codes []string) {
 func codeOf(t *testing.T, secret authenticator.Secret, at time.Time) string {
 	t.Helper()
 	code, err := secret.Code(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return code
 }
 
@@ -138,9 +136,7 @@ func TestAuthenticator_CodesAreReplacedAndAppIsRemoved(t *testing.T) {
 	_, _, recovery := withApp(t, b)
 	page := b.Get(authenticatorPath)
 	replaced := page.Send(authenticatorPath+"/codes", nil)
-	if n := len(codesOn(replaced)); n != 10 {
-		t.Errorf("%d new codes", n)
-	}
+	site.Equal("new codes", len(codesOn(replaced)), 10)
 	old := browsertest.Fields{"code": recovery[1]}
 	password(site.Browser(), ada).Send("/login/code", old).Wants(400)
 	page.Send(authenticatorPath+"/remove", nil).LeadsTo("/settings/security")

@@ -42,8 +42,7 @@ var (
 )
 
 func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site))
+	_, _, browser := inSettings(t)
 	page := browser.Get(connectors)
 	page.Keeps(policyPath, "platforms", "claude chatgpt other", "permissions", perm.ForConnectors().Scope(),
 		"days", "30")
@@ -60,8 +59,7 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 }
 
 func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site))
+	site, _, browser := inSettings(t)
 	const number = "Enter a number of days from 1 to 30"
 	manage := []perm.Permission{perm.AccountAPIAccess}
 	for name, c := range map[string]struct {
@@ -91,12 +89,10 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 }
 
 func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, readAndWrite...)
+	site, ada, browser := inSettings(t, readAndWrite...)
 	app := site.Fixture.Connector(browsertest.Resource, readAndWrite...)
 	writer := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesWrite)
 	first, second, third := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID), site.Redeemed(writer, ada.ID)
-	browser := site.SignedIn(ada)
 	// The messages name the workspace, also if it is not the user's only one.
 	site.Fixture.Join(site.Fixture.Workspace("Abbey Lane Larder"), ada.ID, perm.AccountAPIAccess)
 	browser.Get(connectors + "?tenant=" + site.Fixture.WorkspaceID.String())
@@ -172,8 +168,7 @@ func TestConnectorPolicy_OutdatedConfirmationIsRefused(t *testing.T) {
 }
 
 func TestConnectorPolicy_ConcurrentSavesKeepOne(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site))
+	site, _, browser := inSettings(t)
 	form := browser.Get(connectors).Form(policyPath)
 	answers := atOnce(8, func(i int) *browsertest.Page {
 		return browser.Post(policyPath, with(form, "days", strconv.Itoa(i+1)))
@@ -281,10 +276,8 @@ func TestConnections_AreSearchable(t *testing.T) {
 const llmPath = connectors + "/llm"
 
 func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead, perm.AccountReadMembers, perm.AccountWriteMembers)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
-	browser := site.SignedIn(ada)
 	const on = `select count(*) from account.tenant_features where tenant_id = $1 and enabled`
 	ask := browser.Post(llmPath, browser.Get(connectors).Form(llmPath))
 	ask.Says("1 connected assistant loses its access immediately")
@@ -300,8 +293,7 @@ func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 }
 
 func TestLLM_RequiresPermissionToManageMembers(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead, perm.AccountReadMembers))
+	site, _, browser := inSettings(t, perm.ProgrammesRead, perm.AccountReadMembers)
 	page := browser.Get(connectors)
 	page.Omits(llmPath)
 	form := with(page.Form(policyPath), "state", "off", "confirm", "yes")

@@ -20,7 +20,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 const (
 	developers = "/settings/developers"
@@ -100,9 +103,7 @@ func TestPosts_AreEveryForm(t *testing.T) {
 		Pages: &ui.Pages{},
 		Keys:  seal.NewKeys(make([]byte, 32)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var want []string
 	for path, byMethod := range s.Routes() {
 		if byMethod[http.MethodPost] != nil {
@@ -160,29 +161,9 @@ func TestSettings_SignedOutUserIsSentToSignIn(t *testing.T) {
 	site.SignedIn(site.Stranger()).Get("/settings").LeadsTo("/settings/user")
 }
 
-func TestForms_OfOtherSessionOrSiteAreRefused(t *testing.T) {
-	site := shared(t)
-	ada := developer(site)
-	browser := site.SignedIn(ada)
-	own := browser.Get(newToken).Form(tokens).Get("key")
-	foreign := site.SignedIn(ada).Get(newToken).Form(tokens).Get("key")
-	here := []string{site.Fixture.WorkspaceID.String()}
-	for _, path := range posts {
-		for name, key := range map[string]string{"no key": "", "rubbish": "x", "another session's": foreign} {
-			browser.Post(path, url.Values{"key": {key}, "tenant": here}).As(path, name).Wants(http.StatusForbidden)
-		}
-		browser.Headers = http.Header{"Sec-Fetch-Site": {"cross-site"}}
-		browser.Post(path, url.Values{"key": {own}, "tenant": here}).As(path).Wants(http.StatusForbidden)
-		browser.Headers = http.Header{}
-	}
-	site.CountIs(0, `select count(*) from account.sign_ins where ended_at is not null and user_id = $1`, ada.ID)
-}
-
 // A user whose session ended before the form was sent sees on the sign-in page that nothing was changed.
 func TestForms_SentAfterSessionEndedAreReportedAtSignIn(t *testing.T) {
-	site := shared(t)
-	ada := developer(site, perm.ProgrammesRead)
-	browser := site.SignedIn(ada)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	const words = "You were signed out. Nothing was changed, and your input was not saved."
 	form := tokenForm(browser.Get(newToken), "export", "7", perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.sign_ins set ended_at = now() where user_id = $1`, ada.ID)
@@ -382,9 +363,7 @@ func contents(t *testing.T, pattern string) string {
 	var all strings.Builder
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Write(content)
 	}
 	return all.String()

@@ -2,12 +2,24 @@ package settings_test
 
 import (
 	"sync"
+	"testing"
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 var shared, own = browsertest.Shared, browsertest.Own
+
+// inSettings returns a new workspace, and a user who manages its API access and holds more, with their browser.
+func inSettings(
+	t *testing.T, more ...perm.Permission,
+) (*browsertest.Server, browsertest.Person, *browsertest.Browser) {
+	t.Helper()
+	site := shared(t)
+	ada := developer(site, more...)
+	return site, ada, site.SignedIn(ada)
+}
 
 // events checks how many audit events of an action a user has, in any workspace or in none.
 func events(site *browsertest.Server, want int, user browsertest.Person, action string) {

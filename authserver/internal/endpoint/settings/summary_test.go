@@ -40,8 +40,7 @@ func TestDevelopers_ProblemIsSummarisedAtTop(t *testing.T) {
 
 // All errors are listed, and the first field gets the focus without a script.
 func TestDevelopers_AllProblemsAreListedAtOnce(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	site, _, browser := inSettings(t, perm.ProgrammesRead)
 	app := func(pairs ...string) *browsertest.Page {
 		return register(browser, with(url.Values{"redirect_uris": {"x"}}, pairs...))
 	}

@@ -23,9 +23,7 @@ import (
 func publishedKey(t *testing.T, site *browsertest.Server) *webhook.Keys {
 	t.Helper()
 	keys, err := webhook.NewKeys(seal.NewKeys([]byte("0123456789abcdef0123456789abcdef")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	site.Fixture.Exec("insert into account.webhook_keys (public_key) values ($1) on conflict do nothing", keys.Public())
 	return keys
 }
@@ -75,10 +73,8 @@ func hookID(t *testing.T, page *browsertest.Page) string {
 }
 
 func TestWebhooks_SecretIsShownOnceAndSealed(t *testing.T) {
-	site := shared(t)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	keys := publishedKey(t, site)
-	ada := developer(site, perm.ProgrammesRead)
-	browser := site.SignedIn(ada)
 	const address = "https://hooks.example.invalid/almoner?key=1"
 	form := webhookForm(browser.Get(newHook), " "+address+" ", "programme.created", "connection.ended")
 	page := browser.Post(webhooks, form)
@@ -216,10 +212,8 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 
 // A form replaces the secret once, after the user has reauthenticated. The previous secret stays valid for a day.
 func TestWebhooks_SecretIsReplaced(t *testing.T) {
-	site := shared(t)
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	keys := publishedKey(t, site)
-	ada := developer(site, perm.ProgrammesRead)
-	browser := site.SignedIn(ada)
 	page, log := addHook(t, site, browser)
 	first, id := webhookSecret.FindString(html.UnescapeString(page.Body)), uuid.MustParse(hookID(t, page))
 	form := browser.Get(log).Form(webhooks + "/secret")

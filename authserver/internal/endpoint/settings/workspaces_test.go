@@ -139,8 +139,7 @@ func TestErrorPages_HaveWorkspace(t *testing.T) {
 }
 
 func TestRequestID_IsOnErrorPagesAlone(t *testing.T) {
-	site := shared(t)
-	browser := site.SignedIn(developer(site, perm.ProgrammesRead))
+	_, _, browser := inSettings(t, perm.ProgrammesRead)
 	for path, status := range map[string]int{
 		"/settings/user":                http.StatusOK,
 		"/settings/developers":          http.StatusOK,
