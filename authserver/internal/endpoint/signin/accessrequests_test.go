@@ -127,9 +127,7 @@ func TestR1_NoRequestAboutOtherWorkspaces(t *testing.T) {
 		choice.Send("/oauth/authorize/workspace", browsertest.Fields{"workspace": id.String(), "decision": "choose"}).
 			Wants(http.StatusForbidden, "You are not a member of the chosen workspace").Omits(offer)
 	}
-	if len(texts) != 1 {
-		t.Errorf("unknown and other workspaces get different pages: %v", texts)
-	}
+	site.Equal("different pages about unknown and other workspaces", len(texts), 1)
 	browser.Get("/settings/members").As("the own workspace").Times(1, offer)
 }
 

@@ -171,14 +171,11 @@ func TestInvitation_RefusalsSayWhy(t *testing.T) {
 	e.Fixture.Join(e.Fixture.WorkspaceID, sam.ID, perm.EngageReadForms)
 	form.Send("/invitation", browsertest.Fields{"decision": "accept"}).As("a member").Wants(409, "already a member")
 	e.Fixture.Exec(`delete from account.memberships where user_id = $1`, sam.ID)
-	e.Fixture.Exec(`update account.memberships set permissions = '{account:write:members}' where user_id = $1`,
-		e.manager)
+	e.SetPermissions(e.manager, perm.AccountWriteMembers)
 	form.Send("/invitation", browsertest.Fields{"decision": "accept"}).As("the inviter lost the permission").Wants(409,
 		"can no longer be accepted")
 	e.Rows(0, "memberships", `user_id = $1`, sam.ID)
-	e.Fixture.Exec(`update account.memberships
-		set permissions = '{account:api:access,account:write:members,programmes:read:programmes}'
-		where user_id = $1`, e.manager)
+	e.SetPermissions(e.manager, perm.AccountAPIAccess, perm.AccountWriteMembers, perm.ProgrammesRead)
 	form = browser.Get(e.invite(sam.Email))
 	restore := e.CutPostgres()
 	defer restore()

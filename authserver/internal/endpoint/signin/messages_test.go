@@ -12,7 +12,10 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // Each message that the pages show is in messages.json, is complete, and has no other names in braces than those that
 // are replaced. The file has no others.
@@ -30,15 +33,11 @@ func TestMessages_AreThoseShown(t *testing.T) {
 		shown["access_"+strings.ReplaceAll(string(outcome), " ", "_")] = true
 	}
 	names, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	literal := regexp.MustCompile(`(?:tell|message|tellAttempt)\(v, (?:a, )?"([a-z_]+)"[,)]|name = "([a-z_]+)"`)
 	for _, name := range names {
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, found := range literal.FindAllStringSubmatch(string(content), -1) {
 			shown[found[1]+found[2]] = true
 		}
@@ -48,9 +47,7 @@ func TestMessages_AreThoseShown(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(content, &messages)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := slices.Sorted(maps.Keys(messages)), slices.Sorted(maps.Keys(shown)); !slices.Equal(got, want) {
 		t.Errorf("the file has  %q\nthe pages show %q", got, want)
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
+var must = testkit.Must
+
 // parsed are pages with the templates of the package, for tests that change nothing of them.
 var parsed = testkit.Once(func(t testing.TB) *Pages {
 	pages, err := New(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pages
 })
 
@@ -115,13 +115,9 @@ func TestUnavailable_DoesNotRepeatFormOfAnotherSite(t *testing.T) {
 func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
 	t.Parallel()
 	b, err := (&brand.Options{BrandName: "Harbour <Trust>", BrandColour: "#7a1fa2"}).Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pages, err := New(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before := pages.files[sheetFile].version
 	pages.SetBrand(b)
 	if pages.files[sheetFile].version == before {
@@ -146,9 +142,7 @@ func TestBrand_ColourHasContrastInBothSchemes(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"#000000", "#7a1fa2", "#1f5f54", "#b00020", "#767676", "#0000ff"} {
 		c, err := brand.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		light, dark, _ := strings.Cut(accent(c), "@media")
 		for scheme, grounds := range map[string][]string{
 			light: {"#ffffff", "#f5f6f4", "#f0f2f0"},
@@ -181,9 +175,7 @@ var variable = regexp.MustCompile(`--([a-z-]+):(#[0-9a-f]{6})`)
 func TestStyle_StartsWithTokens(t *testing.T) {
 	t.Parallel()
 	files, err := readStatic()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.HasPrefix(string(files[sheetFile].content), brand.Tokens()) {
 		t.Error("the style sheet does not define the custom properties")
 	}
@@ -214,9 +206,7 @@ func FuzzLocalPath(f *testing.F) {
 		f.Add(seed)
 	}
 	base, err := url.Parse("https://almoner.example/login")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Fuzz(func(t *testing.T, text string) {
 		path := LocalPath(text, "/home")
 		to, err := base.Parse(path)

@@ -23,9 +23,7 @@ func TestTemplates_NamesAreUnique(t *testing.T) {
 	in := map[string]string{}
 	for _, file := range files {
 		content, err := fs.ReadFile(templateFiles, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, found := range definition.FindAllStringSubmatch(string(content), -1) {
 			if other, defined := in[found[1]]; defined {
 				t.Errorf("%s and %s define %q", other, file, found[1])
@@ -49,9 +47,7 @@ func TestMessages_AreUsedAndComplete(t *testing.T) {
 	used := map[string]bool{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, found := range regexp.MustCompile(`MessageOf\("([^"]+)"`).FindAllStringSubmatch(string(content), -1) {
 			used[found[1]] = true
 		}
@@ -152,15 +148,11 @@ func TestFormAction_EachTemplateThatLeadsOnIsKnown(t *testing.T) {
 		known[name] = nil
 	}
 	files, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := 0
 	for _, file := range files {
 		content, err := fs.ReadFile(templateFiles, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if !leads.Match(content) {
 			continue
