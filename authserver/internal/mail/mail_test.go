@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"encoding/json"
 	"errors"
 	"net"
 	netmail "net/mail"
@@ -11,19 +12,22 @@ import (
 
 	"github.com/emersion/go-smtp"
 	"github.com/google/uuid"
+	"github.com/riverqueue/river"
 	gomail "github.com/wneessen/go-mail"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/page/brand"
 )
+
+var must = testkit.Must
 
 func opened(t *testing.T) *mailbox.Mailbox {
 	t.Helper()
 	box, err := mailbox.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(box.Close)
 	return box
 }
@@ -31,9 +35,7 @@ func opened(t *testing.T) *mailbox.Mailbox {
 func senderTo(t *testing.T, url string) *Sender {
 	t.Helper()
 	server, err := ParseServer(credential.Secret(url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return NewSender(server, netmail.Address{Name: "Almoner", Address: "almoner@example.org"}, time.Now)
 }
 
@@ -94,9 +96,7 @@ func TestRender_DataAddNoHeader(t *testing.T) {
 			Token:   "s3cret",
 			Expires: time.Now(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err = senderTo(t, box.URL()).Send(t.Context(), content); err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
@@ -151,9 +151,7 @@ func TestSend_ErrorsNameNoAddressAndNoPassword(t *testing.T) {
 		t.Errorf("refused for now: %v", err)
 	}
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = closed.Close()
 	sender = senderTo(t, "smtp://ada:hidden@"+closed.Addr().String()+"?tls=none")
 	if err := sender.Send(t.Context(), envelope); err == nil || errors.Is(err, ErrRefused) ||
@@ -225,14 +223,38 @@ func TestLetters_OperatorsChangeSaysWhoToTell(t *testing.T) {
 
 func TestRender_NamesBrandOfDeployment(t *testing.T) {
 	b, err := (&brand.Options{BrandName: "Harbour <Trust>", BrandColour: "#7a1fa2"}).Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	here := site{"https://app.example.org", b}
 	content, err := here.render(Message{Kind: Reset, Name: "Ada", Token: "s3cret", Expires: time.Now()})
 	if err != nil || !strings.HasSuffix(content.Text, "-- \nHarbour <Trust> at app.example.org\n") ||
 		!strings.Contains(content.HTML, "Harbour &lt;Trust&gt; at app.example.org") ||
 		!strings.Contains(content.HTML, "background:#7a1fa2;color:#ffffff") {
 		t.Errorf("%v %s %s", err, content.Text, content.HTML)
+	}
+}
+
+// A message of a kind that only a later release knows is left to the processes of that release until it expires.
+func TestWork_LeavesUnknownKindToOtherProcesses(t *testing.T) {
+	t.Parallel()
+	box, err := seal.NewBox(seal.NewKeys(make([]byte, 32)), purpose)
+	must(t, err)
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	s := &sender{box: box, WorkerDeps: WorkerDeps{Now: func() time.Time { return now }, Count: func(Kind, string) {}}}
+	content, err := json.Marshal(stored{Message: Message{
+		ID:      uuid.New(),
+		Kind:    "of_a_later_release",
+		Address: "ada@example.org",
+		Expires: now.Add(time.Hour),
+	}})
+	must(t, err)
+	work := func() error {
+		return s.Work(t.Context(), &river.Job[job]{Args: job{Sealed: box.Seal(content)}})
+	}
+	if _, left := errors.AsType[*river.JobSnoozeError](work()); !left {
+		t.Errorf("not left to another process: %v", work())
+	}
+	now = now.Add(time.Hour)
+	if _, cancelled := errors.AsType[*river.JobCancelError](work()); !cancelled {
+		t.Errorf("not cancelled after it expired: %v", work())
 	}
 }

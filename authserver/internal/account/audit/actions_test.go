@@ -16,7 +16,10 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 const (
 	module     = "../../.." // authserver
@@ -84,9 +87,7 @@ func TestActions_ElsewhereAreInTheTable(t *testing.T) {
 func TestActions_EveryConstantIsDescribed(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("actions.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	described := map[string]bool{}
 	for _, d := range audit.Descriptions() {
 		if described[d.Action] || d.Text == "" {
@@ -112,9 +113,7 @@ func TestActions_AreDocumented(t *testing.T) {
 	const first, last = "<!-- actions: written by TestActions_AreDocumented -->\n", "<!-- end of actions -->"
 	path := filepath.Join(module, "AUDIT.md")
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, rest, found := strings.Cut(string(content), first)
 	_, after, ended := strings.Cut(rest, last)
 	if !found || !ended {
@@ -138,9 +137,7 @@ func TestActions_AreDocumented(t *testing.T) {
 		filepath.Join(module, "AUDIT.csv"): sheet.String(),
 	} {
 		if os.Getenv("ALMONER_WRITE_AUDIT") != "" {
-			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(want), 0o600))
 		}
 		if written, err := os.ReadFile(path); err != nil || string(written) != want {
 			t.Errorf("%s is out of date, %v: run ALMONER_WRITE_AUDIT=1 go test ./authserver/internal/account/audit",
@@ -160,18 +157,14 @@ func walk(t *testing.T, root, extension string, read func(path, content string))
 		read(filepath.ToSlash(path), string(content))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // literals returns the strings in a Go file, without its imports.
 func literals(t *testing.T, path, content string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, content, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out []string
 	ast.Inspect(file, func(node ast.Node) bool {
 		if _, isImport := node.(*ast.ImportSpec); isImport {

@@ -14,7 +14,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // refusal returns the field and the message of a refusal, or "".
 func refusal(err error) string {
@@ -100,9 +103,7 @@ func TestR1_TicketIsOfOneSignInForADay(t *testing.T) {
 	keys := seal.NewKeys(bytes.Repeat([]byte{1}, 32))
 	w.member(perm.AccountWriteMembers, perm.ProgrammesRead)
 	offers, err := membership.NewAccessOffers(w.store.Accounts, true, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q := membership.AccessRequest{
 		SignInID:    uuid.New(),
 		UserID:      uuid.New(),
@@ -116,14 +117,10 @@ func TestR1_TicketIsOfOneSignInForADay(t *testing.T) {
 		t.Fatalf("%+v, %v", offer, err)
 	}
 	box, err := seal.NewBox(keys, "access request")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other := seal.NewKeys(bytes.Repeat([]byte{2}, 32))
 	foreign, err := membership.NewAccessOffers(w.store.Accounts, true, other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for what, c := range map[string]struct {
 		offers *membership.AccessOffers
 		ticket string
@@ -157,9 +154,7 @@ func TestOffer_NamesManagersWhereNoMailIsSent(t *testing.T) {
 	w := newWorkspace(t)
 	offers := func(mails bool) *membership.AccessOffers {
 		made, err := membership.NewAccessOffers(w.store.Accounts, mails, seal.NewKeys(make([]byte, 32)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return made
 	}
 	sees := perm.NewSet(perm.AccountReadMembers)
@@ -167,9 +162,7 @@ func TestOffer_NamesManagersWhereNoMailIsSent(t *testing.T) {
 	offer := func(mails bool, held perm.Set) membership.AccessOffer {
 		t.Helper()
 		got, err := offers(mails).Offer(t.Context(), q, held)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return got
 	}
 	for _, mails := range []bool{true, false} {

@@ -69,9 +69,7 @@ func (w *workspace) holds(user uuid.UUID) string {
 	if errors.Is(err, membership.ErrNoMember) {
 		return "no member"
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return member.Permissions.Scope()
 }
 
@@ -234,9 +232,7 @@ func TestInvite_RefusesAndReplaces(t *testing.T) {
 func mustSend(t *testing.T, w *workspace, by membership.Actor, address string) membership.Sent {
 	t.Helper()
 	sent, err := w.Invite(t.Context(), by, address, []string{"programmes:read:programmes"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return sent
 }
 
@@ -283,9 +279,7 @@ func TestM4_InvitationIsAnsweredOnceByItsAddress(t *testing.T) {
 		t.Helper()
 		link := token(t, mustSend(t, w, by, address))
 		offer, err := w.Offer(t.Context(), link)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return offer, link
 	}
 	signedIn := func(user uuid.UUID) audit.Event {

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // The vectors of RFC 6238, appendix B, for SHA-1; the codes here are their last six digits.
 func TestCheck_AcceptsVectorsOfTheRFC(t *testing.T) {
@@ -32,15 +35,11 @@ func TestCheck_AcceptsVectorsOfTheRFC(t *testing.T) {
 
 func TestCheck_AcceptsOneStepOfSkewAndEachCodeOnce(t *testing.T) {
 	secret, err := NewSecret(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	now := time.Unix(3_000_000_010, 0)
 	code := func(at time.Duration) string {
 		text, err := secret.Code(now.Add(at))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return text
 	}
 	for at, want := range map[time.Duration]bool{
@@ -73,9 +72,7 @@ func TestCheck_AcceptsOneStepOfSkewAndEachCodeOnce(t *testing.T) {
 
 func TestURL_NamesIssuerAndAccount(t *testing.T) {
 	u, err := url.Parse(Secret("12345678901234567890").URL("app.example.org", "ada+b@example.org"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if u.Scheme != "otpauth" || u.Host != "totp" || u.Path != "/app.example.org:ada+b@example.org" ||
 		u.Query().Get("issuer") != "app.example.org" || u.Query().Get("secret") != "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ" {
 		t.Errorf("%s %s %s %d parameters", u.Scheme, u.Host, u.Path, len(u.Query()))

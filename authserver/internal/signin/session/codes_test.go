@@ -50,9 +50,7 @@ func TestCodes_WaitsGrowAndKnownBrowsersAreNotLockedOut(t *testing.T) {
 				continue
 			}
 			n++
-			if err := a.WrongCode(t.Context(), log, try); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.WrongCode(t.Context(), log, try))
 		}
 		return n
 	}

@@ -15,11 +15,7 @@ func busyQueue(t *testing.T) (q *turnQueue, release func()) {
 	q = newTurnQueue(fourCores)
 	var running []func()
 	for range atOnce {
-		leave, err := q.enter(t.Context(), Caller{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running = append(running, leave)
+		running = append(running, enter(t, q, Caller{}))
 	}
 	return q, func() {
 		for _, leave := range running {
@@ -50,35 +46,22 @@ func TestTurnQueue_RefusedAttemptIsCountedOnce(t *testing.T) {
 		for range 4 {
 			refused(ana)
 		}
-		if got := attemptsOf(q, ana); got != [2]int{1, 1} {
-			t.Errorf("after four refusals: %v attempts of the address and of the account", got)
-		}
+		equal(t, "attempts of the address and of the account, after four refusals", attemptsOf(q, ana), [2]int{1, 1})
 		refused(other)
-		if got := attemptsOf(q, other); got != [2]int{2, 1} {
-			t.Errorf("another account: %v attempts of the address and of the account", got)
-		}
+		equal(t, "attempts of the address and of the account, another account", attemptsOf(q, other), [2]int{2, 1})
 		for range 3 {
 			go func() { _, _ = q.enter(t.Context(), other) }()
 		}
 		synctest.Wait()
-		if got := attemptsOf(q, other); got != [2]int{4, 3} {
-			t.Errorf("three at once: %v attempts of the address and of the account", got)
-		}
+		equal(t, "attempts of the address and of the account, three at once", attemptsOf(q, other), [2]int{4, 3})
 		time.Sleep(longestWait)
 		time.Sleep(4 * forgetEvery)
 		refused(ana) // the count of the refused attempt is forgotten
-		if got := attemptsOf(q, ana); got != [2]int{1, 1} {
-			t.Errorf("later: %v attempts of the address and of the account", got)
-		}
+		equal(t, "attempts of the address and of the account, later", attemptsOf(q, ana), [2]int{1, 1})
 		release()
-		leave, err := q.enter(t.Context(), ana)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leave := enter(t, q, ana)
 		leave()
-		if got := attemptsOf(q, ana); got != [2]int{0, 0} {
-			t.Errorf("after a right password: %v attempts of the address and of the account", got)
-		}
+		equal(t, "attempts of the address and of the account, after a right password", attemptsOf(q, ana), [2]int{0, 0})
 	})
 }
 
@@ -127,4 +110,50 @@ func TestTurnQueue_FloodOfNewKeysDropsNoOtherCounters(t *testing.T) {
 			t.Errorf("%d attempts of a wide network", wide.attempts(time.Now()))
 		}
 	})
+}
+
+func TestLocalCounter_ExpiresAndIsBounded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	counter := newLocalCounter(func() time.Time { return now })
+	for i := range 3 {
+		if wait := counter.count("k", 3, time.Minute, true); wait != 0 {
+			t.Fatalf("event %d waits %v", i, wait)
+		}
+		now = now.Add(time.Second)
+	}
+	equal(t, "the wait for a full counter", counter.count("k", 3, time.Minute, true), 57*time.Second)
+	now = now.Add(57 * time.Second)
+	wait := counter.count("k", 3, time.Minute, false)
+	equal(t, "the wait after the first event is forgotten", wait, time.Duration(0))
+	counter.count("k", 3, time.Minute, true)
+	if events, _ := counter.seen.Peek("k"); len(events) != 3 {
+		t.Errorf("%d events, want the last two and one more", len(events))
+	}
+	for i := range maxLocalKeys + 10 {
+		now = now.Add(time.Microsecond)
+		counter.count("flood "+strconv.Itoa(i), 3, time.Minute, true)
+	}
+	last := "flood " + strconv.Itoa(maxLocalKeys+9)
+	if events, _ := counter.seen.Peek(last); len(events) != 1 || counter.seen.Len() != maxLocalKeys {
+		t.Errorf("%d events of the latest key, %d keys", len(events), counter.seen.Len())
+	}
+	now = now.Add(time.Hour)
+	if counter.count(last, 3, time.Minute, false); counter.seen.Contains(last) {
+		t.Error("a key without events is still stored")
+	}
+}
+
+// The counter of a limited address is not dropped while other addresses are counted.
+func TestLocalCounter_FloodDoesNotFreeKeyInUse(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	counter := newLocalCounter(func() time.Time { return now })
+	counter.count("k", 1, time.Hour, true)
+	for i := range maxLocalKeys + 2000 {
+		if counter.count("flood "+strconv.Itoa(i), 3, time.Hour, true); i%1000 != 0 {
+			continue
+		}
+		if wait := counter.count("k", 1, time.Hour, false); wait != time.Hour {
+			t.Fatalf("after %d other keys: wait %v", i, wait)
+		}
+	}
 }

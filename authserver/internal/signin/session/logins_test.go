@@ -17,6 +17,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
+var must = testkit.Must
+
 type state struct{ Nonce, Verifier string }
 
 // Neither the state nor what it leads to is in Postgres in the clear. A state of the former release is still finished.
@@ -25,21 +27,15 @@ func TestLogins_AreStoredSealed(t *testing.T) {
 	f := fixture.Shared(t)
 	database := credential.Secret(f.Database.Authserver)
 	store, err := postgres.Open(t.Context(), postgres.Only(database), testkit.StoreWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(store.Close)
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails (crypto/rand)
 	sessions, err := session.New(session.Deps{Store: store, Keys: seal.NewKeys(key), Secure: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	by := session.BindToSignIn(uuid.New())
 	secret, begun := rand.Text(), state{rand.Text(), rand.Text()}
-	if err := sessions.BeginLogin(t.Context(), session.OIDCSignIn, by, secret, time.Minute, begun); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sessions.BeginLogin(t.Context(), session.OIDCSignIn, by, secret, time.Minute, begun))
 	for _, text := range []string{secret, begun.Nonce, begun.Verifier} {
 		var found int
 		if err := f.Owner.QueryRow(t.Context(), `select count(*) from account.ceremonies c

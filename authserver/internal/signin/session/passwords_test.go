@@ -22,18 +22,14 @@ func newPasswords(t *testing.T, users Users, cost Cost) *Passwords {
 	t.Helper()
 	attempts := NewAttempts(unlimited{}, slog.New(slog.DiscardHandler), time.Now)
 	passwords, err := NewPasswords(users, attempts, cost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return passwords
 }
 
 func hashOfPassword(t *testing.T, password string) credential.Secret {
 	t.Helper()
 	hash, err := HashPassword(password, LowestCost())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return hash
 }
 

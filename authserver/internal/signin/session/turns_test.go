@@ -5,19 +5,26 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
 
 const (
 	hashTime  = 40 * time.Millisecond // on a core that is shared with others
@@ -32,6 +39,14 @@ func flood(t *testing.T, q *turnQueue, from func(i int) Caller) (refused *sync.M
 	refused = sendWrongPasswords(t, q, from)
 	time.Sleep(3 * time.Second)
 	return refused
+}
+
+// enter returns how a caller leaves the turn, which the caller must get.
+func enter(t *testing.T, q *turnQueue, c Caller) (leave func()) {
+	t.Helper()
+	leave, err := q.enter(t.Context(), c)
+	must(t, err)
+	return leave
 }
 
 // sendWrongPasswords sends 120 wrong passwords a second, each from the caller that from returns, until the test ends.
@@ -211,10 +226,7 @@ func TestTurnQueue_OneQuietMeasureIsEnough(t *testing.T) {
 						q.wrong(caller("attacked", address))
 					}
 				}
-				first, err := q.enter(t.Context(), Caller{Email: "first"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				first := enter(t, q, Caller{Email: "first"})
 				var all sync.WaitGroup
 				var turns, before atomic.Int32
 				all.Go(func() {
@@ -254,19 +266,14 @@ func TestAttemptCounter_IsForgottenAndBounded(t *testing.T) {
 		time.Sleep(forgetEvery)
 		n.add(1)
 		n.add(-1)
-		if got := n.attempts(time.Now()); got != 2 {
-			t.Errorf("%d attempts, want 2 of 3", got)
-		}
+		equal(t, "attempts, of three", n.attempts(time.Now()), 2)
 		for range 1000 {
 			n.add(1)
 		}
 		time.Sleep(longestMemory)
-		if got := n.attempts(time.Now()); got != 0 {
-			t.Errorf("%d attempts after %v", got, longestMemory)
-		}
-		if n.add(-1); n.attempts(time.Now()) != 0 {
-			t.Errorf("%d attempts", n.attempts(time.Now()))
-		}
+		equal(t, "attempts that were forgotten", n.attempts(time.Now()), 0)
+		n.add(-1)
+		equal(t, "attempts after one fewer", n.attempts(time.Now()), 0)
 	})
 }
 
@@ -279,10 +286,7 @@ func TestTurnQueue_SomeTurnsAreForTheNewest(t *testing.T) {
 		for range 40 {
 			q.wrong(noisy)
 		}
-		first, err := q.enter(t.Context(), Caller{Email: "first"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := enter(t, q, Caller{Email: "first"})
 		var all sync.WaitGroup
 		var turns atomic.Int32
 		wait := func(c Caller) (before int32) {
@@ -300,9 +304,7 @@ func TestTurnQueue_SomeTurnsAreForTheNewest(t *testing.T) {
 			synctest.Wait()
 		}
 		all.Go(func() {
-			if before := wait(noisy); before != measures {
-				t.Errorf("%d turns of the flood came before", before)
-			}
+			equal(t, "turns of the flood before", wait(noisy), int32(measures))
 		})
 		synctest.Wait()
 		first()
@@ -367,10 +369,7 @@ func TestTurnQueue_KnownBrowserLaneIsLimited(t *testing.T) {
 func TestTurnQueue_UnknownBrowsersUseHalfOfTheCores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTurnQueue(2)
-		first, err := q.enter(t.Context(), Caller{Email: "first"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := enter(t, q, Caller{Email: "first"})
 		began, entered := time.Now(), make(chan time.Duration, 1)
 		go func() {
 			leave, err := q.enter(t.Context(), Caller{Email: "second"})
@@ -389,9 +388,7 @@ func TestTurnQueue_UnknownBrowsersUseHalfOfTheCores(t *testing.T) {
 		leave()
 		time.Sleep(time.Second)
 		first()
-		if waited := <-entered; waited != time.Second {
-			t.Errorf("the second unknown browser waited for %v, want until the first had left", waited)
-		}
+		equal(t, "the second unknown browser waits until the first leaves", <-entered, time.Second)
 		if q.free != atOnce || q.unknown != 1 {
 			t.Errorf("%d free, %d for unknown browsers", q.free, q.unknown)
 		}
@@ -400,15 +397,7 @@ func TestTurnQueue_UnknownBrowsersUseHalfOfTheCores(t *testing.T) {
 
 func TestTurnQueue_WaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTurnQueue(fourCores)
-		var running []func()
-		for range atOnce {
-			leave, err := q.enter(t.Context(), Caller{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			running = append(running, leave)
-		}
+		q, release := busyQueue(t)
 		began, outcomes := time.Now(), make(chan error, maxWaiting+1)
 		for i := range maxWaiting + 1 {
 			go func() {
@@ -425,53 +414,9 @@ func TestTurnQueue_WaitIsBounded(t *testing.T) {
 				t.Fatalf("%v after %v", err, time.Since(began))
 			}
 		}
-		for _, leave := range running {
-			leave()
-		}
+		release()
 		if q.free != atOnce || q.unknown != atOnce || len(q.waiting) != 0 {
 			t.Errorf("%d free, %d for unknown browsers, %d waiting", q.free, q.unknown, len(q.waiting))
 		}
 	})
-}
-
-func TestDevices_KnowOnlyTheirAccounts(t *testing.T) {
-	now := time.Unix(1_000_000, 0)
-	deps := Deps{Keys: seal.NewKeys(make([]byte, 32)), Secure: true, Now: func() time.Time { return now }}
-	devices, err := newDevices("almoner-device", "device cookie", deps)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := httptest.NewRequest("POST", "/login", nil)
-	signIn := func(email string) {
-		w := httptest.NewRecorder()
-		devices.remember(w, browser, email)
-		cookie := w.Result().Cookies()[0]
-		if cookie.Name != "__Host-almoner-device" || !cookie.HttpOnly || !cookie.Secure ||
-			strings.Contains(cookie.Value, "@") {
-			t.Errorf("%+v", cookie)
-		}
-		browser = httptest.NewRequest("POST", "/login", nil)
-		browser.AddCookie(cookie)
-	}
-	for i := range maxOnDevice + 1 {
-		signIn(strconv.Itoa(i) + "@example.org")
-		signIn(strconv.Itoa(i) + "@example.org")
-	}
-	for i, want := range []bool{false, true, true, true, true, false} {
-		if got := devices.know(browser, strconv.Itoa(i)+"@example.org"); got != want {
-			t.Errorf("account %d: %v", i, got)
-		}
-	}
-	forged := httptest.NewRequest("POST", "/login", nil)
-	cookie, _ := browser.Cookie("__Host-almoner-device")
-	cookie.Value = cookie.Value[:20] + "AAAAAAAA" + cookie.Value[28:]
-	forged.AddCookie(cookie)
-	if devices.know(forged, "4@example.org") ||
-		devices.know(httptest.NewRequest("POST", "/login", nil), "4@example.org") {
-		t.Error("a forged cookie is accepted")
-	}
-	now = now.Add(deviceLife)
-	if devices.know(browser, "4@example.org") {
-		t.Error("a sign-in of long ago still counts")
-	}
 }
