@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 type config struct {
 	Listen  string            `env:"ALMONER_LISTEN" envDefault:"127.0.0.1:8081" doc:"Where to listen."`
@@ -287,13 +290,6 @@ func TestLoad_WarnsOfWorldReadableSecret(t *testing.T) {
 	expect(t, warnings(0o644, 0o750, "ALMONER_KEY_FILE="+link))
 	if len(warnings(0o644, 0o755, "ALMONER_KEY_FILE="+link)) != 1 {
 		t.Error("no warning for a file behind a link")
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -15,7 +15,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 const issuer = "https://api.example.org"
 
@@ -190,9 +193,62 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+// Only the validity of the signature is cached: the issuer, the expiry and the keys are checked each time.
+func TestKeysVerify_RechecksCachedToken(t *testing.T) {
+	key, public := newKey(t, "k1")
+	keys := NewKeys(public)
+	token := signed(t, key, claims())
+	for range 3 {
+		if _, err := keys.Verify(token, issuer, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if keys.verified.Len() != 1 {
+		t.Errorf("%d tokens cached", keys.verified.Len())
+	}
+	if _, err := keys.Verify(token, issuer+"/", now); err == nil {
+		t.Error("accepted for another issuer")
+	}
+	if _, err := keys.Verify(token, issuer, now.Add(time.Hour+leeway)); !errors.Is(err, ErrExpired) {
+		t.Errorf("expired: %v", err)
+	}
+	if _, err := keys.Verify(token[:len(token)-4]+"AAAA", issuer, now); err == nil {
+		t.Error("accepted with another signature")
+	}
+	if _, err := NewKeys(jose.JSONWebKeySet{}).Verify(token, issuer, now); !errors.Is(err, ErrUnknownKey) {
+		t.Errorf("without the key: %v", err)
+	}
+}
+
+func TestClientID_IsStable(t *testing.T) {
+	const registered = "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"
+	const address = "https://claude.ai/oauth/mcp-oauth-client-metadata"
+	if id, err := ClientID(registered); err != nil || id.String() != registered {
+		t.Error(id, err)
+	}
+	// Stored identifiers must not change: this is the identifier of that address forever.
+	id, err := ClientID(address)
+	if err != nil || id.String() != "db510698-bee8-88d6-9dc0-60a8f65925f5" {
+		t.Error(id, err)
+	}
+	if other, _ := ClientID(address + "/"); other == id || id.Version() != 8 {
+		t.Error("two addresses have the same identifier")
+	}
+	for _, neither := range []string{
+		"", "claude", "http://claude.ai/oauth", "HTTPS://claude.ai/x", registered + " ", " " + address,
+	} {
+		if _, err := ClientID(neither); err == nil {
+			t.Errorf("%q is accepted", neither)
+		}
+	}
+}
+
+func TestRegisteredClientID_AcceptsOnlyLowerCase(t *testing.T) {
+	const canonical = "0190c5d2-7f3a-7c11-9d0e-1a2b3c4d5e6f"
+	if _, err := RegisteredClientID(canonical); err != nil {
+		t.Error(err)
+	}
+	if _, err := RegisteredClientID("0190C5D2-7f3a-7c11-9d0e-1a2b3c4d5e6f"); err == nil {
+		t.Error("upper case accepted")
 	}
 }

@@ -1,17 +1,27 @@
 package standing
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 func TestEffective_IsGrantedAndHeldWhileUsable(t *testing.T) {
 	granted := perm.NewSet(perm.ProgrammesRead, perm.ProgrammesWrite)
@@ -86,52 +96,69 @@ func TestBacks_RefusesEachClaimOfAnotherGrant(t *testing.T) {
 	}
 }
 
+// A seeded database has a workspace with a user, who holds every permission, a connector of MCP with a grant, and a
+// personal access token.
+type seeded struct {
+	testkit.Database
+	owner                                 *pgx.Conn
+	workspaceID, user, client, grant, pat uuid.UUID
+}
+
+func seed(t *testing.T) seeded {
+	t.Helper()
+	s := seeded{
+		Database:    testkit.NewDatabase(t),
+		workspaceID: uuid.New(),
+		user:        uuid.New(),
+		client:      uuid.New(),
+		grant:       uuid.New(),
+		pat:         uuid.New(),
+	}
+	s.owner = testkit.Connect(t, s.Owner)
+	all := perm.FullSet().Strings()
+	s.exec(t, `insert into account.organisations (id, name) values ($1, 'o')`, s.workspaceID)
+	s.exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $1, 't')`, s.workspaceID)
+	s.exec(t, `insert into account.users (id, email, name) values ($1, 'a@b.c', 'Ada')`, s.user)
+	s.exec(t, `insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`, s.workspaceID,
+		s.user, all)
+	s.exec(t, `insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
+		connector_platform, resource, token_endpoint_auth_method)
+		values ($1, 'connector', $2, 'c', '{}', '{}', 'claude', 'https://api.example.org/mcp', 'none')`, s.client,
+		s.workspaceID)
+	s.exec(t, `insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+		ends_at)
+		values ($1, 'connector', $2, $3, $4, $5, 'https://api.example.org/mcp', 'active', now() + interval '1 day')`,
+		s.grant, s.client, s.user, s.workspaceID, all)
+	s.token(t, s.pat)
+	return s
+}
+
+func (s seeded) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := s.owner.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// token stores a personal access token, whose hash is that of its id.
+func (s seeded) token(t *testing.T, id uuid.UUID) {
+	t.Helper()
+	s.exec(t, `insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+		values ($1, $2, $3, $4, 'p', $5, now() + interval '1 day')`, id, credential.Hash(id.String()), s.user,
+		s.workspaceID, perm.FullSet().Strings())
+}
+
 func TestRead_AnswersForCredentialInWorkspace(t *testing.T) {
-	database := testkit.NewDatabase(t)
-	owner, err := pgx.Connect(t.Context(), database.Owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = owner.Close(t.Context()) }()
-	workspaceID, other, user, client, grant := uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New()
-	pat, secret := uuid.New(), []byte("the hash of a personal token, 32")
+	s := seed(t)
+	workspaceID, other, user, grant := s.workspaceID, uuid.New(), s.user, s.grant
+	secret := credential.Hash(s.pat.String())
 	all := perm.FullSet()
-	for _, statement := range []struct {
-		sql  string
-		args []any
-	}{
-		{`insert into account.organisations (id, name) values ($1, 'o')`, []any{workspaceID}},
-		{`insert into account.tenants (id, organisation_id, name) values ($1, $1, 't')`, []any{workspaceID}},
-		{`insert into account.tenants (id, organisation_id, name) values ($1, $2, 'u')`, []any{other, workspaceID}},
-		{`insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)`,
-			[]any{workspaceID}},
-		{`insert into account.tenant_modules (tenant_id, module, enabled, provisioned) values
-			($1, 'programmes', true, false)`, []any{workspaceID}},
-		{`insert into account.users (id, email, name) values ($1, 'a@b.c', 'Ada')`, []any{user}},
-		{`insert into account.memberships (tenant_id, user_id, permissions) values ($1, $2, $3)`,
-			[]any{workspaceID, user, all.Strings()}},
-		{`insert into account.signing_keys (kid, public_jwk, private_sealed, state) values ('k', '{}', '', 'current')`,
-			nil},
-		{`insert into account.oauth_clients (id, kind, tenant_id, name, redirect_uris, required_permissions,
-			connector_platform, resource, token_endpoint_auth_method)
-			values ($1, 'connector', $2, 'c', '{}', '{}', 'claude', 'https://api.example.org/mcp', 'none')`,
-			[]any{client, workspaceID}},
-		{`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-			values ($1, 'connector', $2, $3, $4, $5, 'https://api.example.org/mcp', 'active',
-			now() + interval '1 day')`, []any{grant, client, user, workspaceID, all.Strings()}},
-		{`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
-			values ($1, $2, $3, $4, 'p', $5, now() + interval '1 day')`,
-			[]any{pat, secret, user, workspaceID, all.Strings()}},
-	} {
-		if _, err := owner.Exec(t.Context(), statement.sql, statement.args...); err != nil {
-			t.Fatalf("%s: %v", statement.sql, err)
-		}
-	}
-	reader, err := pgx.Connect(t.Context(), database.Resourceapi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = reader.Close(t.Context()) }()
+	s.exec(t, `insert into account.tenants (id, organisation_id, name) values ($1, $2, 'u')`, other, workspaceID)
+	s.exec(t, `insert into account.tenant_features values ($1, 'llm_integration', true)`, workspaceID)
+	s.exec(t, `insert into account.tenant_modules values ($1, 'programmes', true, false)`, workspaceID)
+	s.exec(t, `insert into account.signing_keys (kid, public_jwk, private_sealed, state)
+		values ('k', '{}', '', 'current')`)
+	reader := testkit.Connect(t, s.Resourceapi)
 	mcp := all.Usable("https://api.example.org/mcp")
 	ofGrant := Query{GrantID: grant, GrantIn: workspaceID, KeyID: "k"}
 	with := func(change func(q *Query)) Query { q := ofGrant; change(&q); return q }
@@ -181,11 +208,97 @@ func TestRead_AnswersForCredentialInWorkspace(t *testing.T) {
 		{query: with(func(q *Query) { q.GrantIn = other }), err: ErrUnknown},
 	} {
 		rows, err := reader.Query(t.Context(), ProfileSQL, c.query.NamesArgs()...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := ScanProfile(rows); got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%+v, %v, want %+v, %v", got, err, c.want, c.err)
 		}
 	}
+}
+
+func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
+	seeds, unused := seed(t), uuid.New()
+	seeds.token(t, unused)
+	for service, url := range map[string]string{
+		"authserver":  seeds.Authserver,
+		"resourceapi": seeds.Resourceapi,
+	} {
+		t.Run(service, func(t *testing.T) {
+			seeds.exec(t, "delete from account.token_uses")
+			seeds.exec(t, "update account.grants set last_used_at = null")
+			pool, err := pgxpool.New(t.Context(), url)
+			must(t, err)
+			defer pool.Close()
+			recorder := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
+			for range 3 {
+				for id, kind := range map[uuid.UUID]string{seeds.pat: PersonalAccessToken, seeds.grant: Connector} {
+					recorder.Record(Standing{
+						CredentialID:        id,
+						Kind:                kind,
+						CredentialWorkspace: seeds.workspaceID,
+					})
+				}
+			}
+			recorder.Close()
+			var used string
+			err = seeds.owner.QueryRow(t.Context(), `
+				select string_agg(id::text, ' ' order by id::text) from (
+					select token_id as id, used_at as last_used_at from account.token_uses
+					where tenant_id = $1
+					union all select id, last_used_at from account.grants) as c
+				where last_used_at > now() - interval '1 minute'`, seeds.workspaceID).Scan(&used)
+			if err != nil || !strings.Contains(used, seeds.pat.String()) ||
+				!strings.Contains(used, seeds.grant.String()) || strings.Contains(used, unused.String()) {
+				t.Errorf("%s, %v", used, err)
+			}
+		})
+	}
+}
+
+// A stuckStore blocks like a failing database, and records its calls.
+type stuckStore struct {
+	release chan struct{}
+	called  chan struct{} // receives one value at the first call
+	mu      sync.Mutex
+	batches [][]uuid.UUID
+}
+
+func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.CommandTag, error) {
+	select {
+	case s.called <- struct{}{}:
+	default:
+	}
+	select {
+	case <-s.release:
+	case <-ctx.Done():
+		return pgconn.CommandTag{}, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, args[0].([]uuid.UUID))
+	return pgconn.CommandTag{}, errors.New("not taken")
+}
+
+func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
+		recorder := NewUsageRecorder(store, slog.New(slog.DiscardHandler))
+		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+		<-store.called             // the first flush is blocked now
+		for range 2 * noteAtMost { // while nothing is stored
+			recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+		}
+		close(store.release)
+		recorder.Close()
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		for i, batch := range store.batches {
+			t.Logf("batch %d: %d credentials", i, len(batch))
+			if len(batch) > noteAtMost {
+				t.Errorf("a batch has %d credentials", len(batch))
+			}
+		}
+		if len(store.batches) != 2 || len(store.batches[1]) != noteAtMost {
+			t.Errorf("%d batches", len(store.batches))
+		}
+	})
 }

@@ -6,7 +6,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 func TestAccent_EveryColourGetsContrast(t *testing.T) {
 	for red := 0; red < 256; red += 15 {
@@ -72,9 +76,7 @@ func TestOptions_MistakesNameTheSettingAndNoValue(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	good := Options{BrandName: "Harbour Trust", BrandColour: "#7a1fa2", BrandLogo: write("a.svg", square)}
@@ -117,9 +119,7 @@ func TestOptions_MistakesNameTheSettingAndNoValue(t *testing.T) {
 func TestRead_LogoDefaultsToAlmonersInBrandColour(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logo.png")
 	image := "\x89PNG\r\n\x1a\nrest"
-	if err := os.WriteFile(path, []byte(image), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(image), 0o600))
 	own, err := (&Options{BrandName: "H", BrandColour: "#000000", BrandLogo: path}).Read()
 	if logo := own.Logo(); err != nil || string(logo.Content) != image || logo.ContentType != "image/png" {
 		t.Errorf("%v %v", logo, err)
@@ -165,9 +165,7 @@ func colours(t *testing.T, text string) map[string]Colour {
 	out := map[string]Colour{}
 	for _, match := range property.FindAllStringSubmatch(text, -1) {
 		colour, err := Parse(match[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out[match[1]] = colour
 	}
 	return out

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/page/brand"
 )
+
+var must = testkit.Must
 
 var linkColour = regexp.MustCompile(`--link:(#[0-9a-f]{6})`)
 
@@ -84,12 +87,5 @@ func TestFile_IsCompressedForClientsThatAcceptIt(t *testing.T) {
 	r.Header.Set("Accept-Encoding", "gzip")
 	if File([]byte("short"), nil).ServeHTTP(short, r); short.Body.String() != "short" {
 		t.Errorf("%v", short.Header())
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
