@@ -8,7 +8,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 const sent = "From: Almoner <almoner@example.org>\r\nTo: sam@example.org\r\nSubject: Set <a> password\r\n" +
 	"MIME-Version: 1.0\r\nContent-Type: multipart/alternative; boundary=x\r\n\r\n" +
@@ -19,19 +23,13 @@ const sent = "From: Almoner <almoner@example.org>\r\nTo: sam@example.org\r\nSubj
 // get JSON.
 func TestMailbox_IsPageForBrowsersAndJSONForOthers(t *testing.T) {
 	box, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer box.Close()
 	server, err := url.Parse(box.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	arrived := box.Changed()
 	err = smtp.SendMail(server.Host, nil, "almoner@example.org", []string{"sam@example.org"}, []byte(sent))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	<-arrived
 	get := func(accept, path string) *httptest.ResponseRecorder {
 		request := httptest.NewRequest(http.MethodGet, "http://localhost:8083"+path, nil)

@@ -2,14 +2,11 @@ package testkit
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -49,28 +45,6 @@ func TestNewDatabase_RolesReachOnlyTheirSchema(t *testing.T) {
 		if _, err := connect(t, c.url).Exec(t.Context(), c.sql); codeOf(err) != c.code || (c.code == "" && err != nil) {
 			t.Errorf("%s: %v, want code %q", c.sql, err, c.code)
 		}
-	}
-}
-
-func TestNewDatabase_IsSeparateAndEndsWithTest(t *testing.T) {
-	var first Database
-	t.Run("one", func(t *testing.T) {
-		first = NewDatabase(t)
-		other := NewDatabase(t)
-		const sql = "insert into account.organisations (id, name) values (gen_random_uuid(), 'Here')"
-		if _, err := connect(t, first.Authserver).Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-		var count int
-		err := connect(t, other.Authserver).QueryRow(t.Context(), "select count(*) from account.organisations").
-			Scan(&count)
-		if err != nil || count != 0 {
-			t.Errorf("%d rows of another test, %v", count, err)
-		}
-	})
-	_, err := pgx.Connect(t.Context(), first.Superuser)
-	if codeOf(err) != "3D000" { // invalid_catalog_name
-		t.Errorf("after the test: %v", err)
 	}
 }
 
@@ -107,11 +81,8 @@ func TestEnsureTemplate_ConcurrentCallsMakeOneAndReplaceUnfinished(t *testing.T)
 		}
 	}
 	var count int
-	err := connect(
-		t,
-		server,
-	).QueryRow(t.Context(), "select count(*) from pg_database where datistemplate and datname = $1", made[0].name).
-		Scan(&count)
+	err := connect(t, server).QueryRow(t.Context(),
+		"select count(*) from pg_database where datistemplate and datname = $1", made[0].name).Scan(&count)
 	if err != nil || count != 1 {
 		t.Errorf("%d templates, %v", count, err)
 	}
@@ -136,6 +107,91 @@ func replacesUnfinished(t *testing.T, server string, made template) {
 	}
 }
 
+// use makes a database, and returns its URLs and its identifier, which stays the same if the database is renamed.
+func (t template) use(test *testing.T, name string) (db Database, oid uint32) {
+	test.Helper()
+	must(test, t.makeDatabase(test.Context(), name))
+	db = t.database(name)
+	err := connect(test, db.Superuser).QueryRow(test.Context(),
+		"select oid from pg_database where datname = current_database()").Scan(&oid)
+	must(test, err)
+	return db, oid
+}
+
+func TestNewDatabase_ReusesOnlyUnchangedDatabases(t *testing.T) {
+	made, err := ensureTemplate(t.Context(), ownServer(t)) // whose databases no other process takes
+	must(t, err)
+	t.Run("emptied", func(t *testing.T) { givesEmptiedDatabase(t, made) })
+	t.Run("changed", func(t *testing.T) { dropsChangedDatabases(t, made) })
+}
+
+func givesEmptiedDatabase(t *testing.T, made template) {
+	first, oid := made.use(t, "test_first")
+	forgotten := connect(t, first.Owner) // a session that the first test did not close
+	for _, sql := range []string{
+		"insert into account.organisations (id, name) values (gen_random_uuid(), 'Here')",
+		"insert into account.tenants (id, organisation_id, name) select gen_random_uuid(), id, '' || id " +
+			"from account.organisations",
+		"select nextval(pg_get_serial_sequence('account_jobs.river_job', 'id'))",
+	} {
+		if _, err := forgotten.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	must(t, made.endDatabase(t.Context(), "test_first", true))
+	if _, err := pgx.Connect(t.Context(), first.Owner); codeOf(err) != "3D000" { // invalid_catalog_name
+		t.Errorf("the first test connects after its end: %v", err)
+	}
+
+	second, again := made.use(t, "test_second")
+	if again != oid {
+		t.Error("the emptied database is not used")
+	}
+	var rows int
+	var sequences []string
+	session := connect(t, second.Superuser)
+	err := errors.Join(
+		session.QueryRow(t.Context(), "select (select count(*) from account.organisations) + "+
+			"(select count(*) from account.tenants)").Scan(&rows),
+		session.QueryRow(t.Context(), findSequences).Scan(&sequences),
+	)
+	if err != nil || rows != 0 || !slices.Equal(sequences, made.contents.Sequences) {
+		t.Errorf("%d rows of the first test, sequences in use: %v, %v", rows, sequences, err)
+	}
+	if found, err := made.reuseDatabase(t.Context(), connect(t, made.server), "test_third"); err != nil || found {
+		t.Errorf("two tests get one database: %t, %v", found, err)
+	}
+}
+
+func dropsChangedDatabases(t *testing.T, made template) {
+	for name, sql := range map[string]string{
+		"table":          "create table account.extra (id int)",
+		"dropped table":  "drop table account.finished_upgrades",
+		"trigger":        "alter table account.users disable trigger all",
+		"rights":         "revoke select on account.users from almoner_authserver",
+		"default rights": "alter default privileges in schema account grant select on tables to test_resourceapi",
+		"vacuum":         "vacuum account.users",
+		"statistics":     "analyze pg_class",
+		"migrations":     "delete from goose_authserver where version_id > 0",
+		"sessions":       "alter database test_changed connection limit 0",
+		"setting":        "alter database test_changed set work_mem = 64",
+		"large table": `insert into account.organisations
+			select gen_random_uuid(), repeat('x', 100) from generate_series(1, 1000)`,
+	} {
+		changed, _ := made.use(t, "test_changed")
+		if _, err := connect(t, changed.Superuser).Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := made.endDatabase(t.Context(), "test_changed", true); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		found, err := made.reuseDatabase(t.Context(), connect(t, made.server), "test_next")
+		if err != nil || found {
+			t.Fatalf("%s: the next test gets the changed database: %t, %v", name, found, err)
+		}
+	}
+}
+
 func TestNewRedis_IsRemovedAfterTest(t *testing.T) {
 	var dir, url string
 	t.Run("inner", func(t *testing.T) {
@@ -150,26 +206,6 @@ func TestNewRedis_IsRemovedAfterTest(t *testing.T) {
 		_ = connection.Close()
 		t.Error("the server still answers")
 	}
-}
-
-// The workers of a fuzz test do not run their cleanups.
-func TestNewRedis_IsRemovedAfterKill(t *testing.T) {
-	const victim = "ALMONER_TEST_KILLED"
-	if os.Getenv(victim) != "" {
-		fmt.Println(NewRedis(t).Dir)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	}
-	killed := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	killed.Env = append(os.Environ(), victim+"=1")
-	output, err := killed.Output()
-	dir, _, _ := strings.Cut(string(output), "\n")
-	if err == nil || !filepath.IsAbs(dir) {
-		t.Fatalf("the process was not killed: %v %s", err, output)
-	}
-	await.True(t, "the files are removed", func() bool {
-		_, err := os.Stat(dir)
-		return os.IsNotExist(err)
-	})
 }
 
 func TestOnce_BuildsForFirstTestAndFailsEach(t *testing.T) {
