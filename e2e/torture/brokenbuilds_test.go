@@ -27,7 +27,6 @@ const (
 	outlived  = "an access token outlived the end"
 	illegal   = "an illegal history of a grant"
 	stolen    = "a thief without the key got a token"
-	repeated  = "a repeated request got a token"
 	consumed  = "want status 200"
 	unrevoked = "want status 401"
 )
@@ -65,10 +64,8 @@ func slowBrokenBuilds() []brokenBuild {
 			consumed),
 		build("Redis refusal blamed on the token", redisRefusalBlamesToken, "TestRedis_RefusalLosesNothing",
 			"want status 503"),
-		build("scripts assumed to be loaded", scriptsAssumedLoaded, "TestRedis_ScriptFlushIsUnnoticed", consumed),
 		build("undo off", undoOff, "TestPostgres_PoolExhaustionLosesNoToken", consumed),
 		build("undo of uncertain decisions off", undoUncertainOff, "TestStalls_OfRedisLoseNoGrant", "was lost"),
-		build("deadlines off", deadlinesOff, "TestStalls_OfOneCallLoseNoGrant", consumed),
 		build("update tried only once", triedOnce, "TestPostgres_UnknownOutcomeIsResolved", consumed),
 		build("revocation acknowledged before commit", acknowledgedBeforeCommit, "TestRevocation_EndsConcurrentRefresh",
 			outlived),
@@ -78,7 +75,6 @@ func slowBrokenBuilds() []brokenBuild {
 		build("MAC off", macOff, "TestFlood_LeavesOtherClientsWorking", "a guess got status 200"),
 		build("Idempotency-Key stored in another transaction", keyInOtherTransaction,
 			"TestKill_AtRandomLosesNothingAcknowledged", "programmes of one request"),
-		build("no draining", drainOff, "TestRestarts_FailNoRequest", "a request failed during a restart"),
 		build("membership cached, detected by the model", membershipCached, "TestModel_MatchesSystem",
 			"the model expects"),
 		build("tenant comparison off", workspaceNotCompared, "TestModel_MatchesSystem",
@@ -89,12 +85,6 @@ func slowBrokenBuilds() []brokenBuild {
 			"secrets of this run are in Postgres"),
 		build("a thief without a key gets the answer again", anySenderRepeats, "TestLostAnswers_CostNoGrant", stolen),
 		build("a thief with another key gets the answer again", keyIgnored, "TestLostAnswers_CostNoGrant", stolen),
-		build("answers are given again forever", repeatedForever, "TestRepeat_IsRefusedLikeFirstRequest",
-			"60 s over: "+repeated),
-		build("standing is not checked again", repeatedBeforeStanding, "TestRepeat_IsRefusedLikeFirstRequest",
-			repeated),
-		build("an answer is given again although Redis has lost it", repeatedWithoutRedis,
-			"TestRepeat_IsRefusedLikeFirstRequest", repeated),
 	}
 }
 

@@ -15,12 +15,10 @@ const (
 	clientsFile     = "authserver/internal/store/postgres/clients.go"
 	grantsFile      = "authserver/internal/oauth/grant/service.go"
 	exchangesFile   = "authserver/internal/oauth/grant/exchange.go"
-	preludeFile     = "authserver/internal/store/redis/lua/prelude.lua"
 	decideFile      = "authserver/internal/oauth/grant/decide.go"
 	redisGrantsFile = "authserver/internal/store/redis/redis.go"
 	requestsFile    = "resourceapi/internal/store/postgres/requests.go"
 	serveFile       = "shared/net/web/serve.go"
-	scriptFile      = "authserver/internal/store/redis/script.go"
 	rotateFile      = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile    = "authserver/internal/store/redis/lua/exchange.lua"
 	accessFile      = "resourceapi/internal/gate/access.go"
@@ -99,16 +97,6 @@ var repairOff = change(exchangesFile,
 var redisRefusalBlamesToken = change(redisGrantsFile, "	if err != nil && !reached {\n",
 	"	if err != nil && !reached {\n		return grant.WrongClient, nil\n	}\n	if err != nil && !reached {\n")
 
-// scriptsAssumedLoaded sends the source of each script to Redis only once.
-var scriptsAssumedLoaded = []harness.Fault{
-	{File: scriptFile, Old: "func newScript(", New: "var shown sync.Map\n\nfunc newScript("},
-	{File: scriptFile, Old: "	value, err := c.Run(ctx, ", New: `	run := c.Run
-	if _, known := shown.LoadOrStore(c.Hash(), true); known {
-		run = c.EvalSha
-	}
-	value, err := run(ctx, `},
-}
-
 // undoOff does not undo in Redis what Postgres certainly did not commit.
 var undoOff = append(
 	change(decideFile, "		_ = s.undo(ctx, step, Undo{}, uncertain) // the request gets err in any case\n",
@@ -127,9 +115,6 @@ var undoUncertainOff = []harness.Fault{
 	{File: decideFile, Old: "	if err != nil && uncertain {\n", New: "	if false && uncertain {\n"},
 	{File: exchangesFile, Old: "	if uncertain && !decided {", New: "	if false {"},
 }
-
-// deadlinesOff makes scripts ignore their deadline.
-var deadlinesOff = change(scriptFile, "if deadline == 0 or now < deadline then", "if true then")
 
 // triedOnce gives up an update in Postgres after the first lost response.
 var triedOnce = change(decideFile, "	commitTries  = 4\n", "	commitTries  = 1\n")
@@ -159,30 +144,12 @@ var anySenderRepeats = []harness.Fault{
 // keyIgnored derives the same successor for every key.
 var keyIgnored = change(grantTokensFile, "		h.Write([]byte(proof.digest))\n", "")
 
-// repeatedForever accepts repeated requests at any time.
-var repeatedForever = change(preludeFile, "local repeat_within = 60000", "local repeat_within = 6000000")
-
-// repeatedBeforeStanding returns the token to a client that has lost its access.
-var repeatedBeforeStanding = change(decideFile, "	refusal := snapshot.standingRefusal()\n",
-	"	refusal := ctx.Err()\n")
-
-// repeatedWithoutRedis returns the token of a repeated request although Redis has lost its time.
-var repeatedWithoutRedis = change(decideFile, "	case result == Again:\n",
-	"	case result == Again || derived:\n")
-
 // macOff accepts a well-formed token without checking its MAC.
 var macOff = change(grantTokensFile, "	if authentic != 1 {\n", "	if authentic > 1 {\n")
 
 // timeoutsOff gives a client far more time to send its request.
 var timeoutsOff = change(serveFile, "	readHeaderTimeout = 5 * time.Second\n	readTimeout       = 15 * time.Second",
 	"	readHeaderTimeout = 100 * time.Second\n	readTimeout       = 150 * time.Second")
-
-// drainOff ends a process without notice and without waiting for its requests.
-var drainOff = []harness.Fault{
-	{File: serveFile, Old: "	case <-config.after(config.Notice):\n", New: "	case <-config.after(0):\n"},
-	{File: serveFile, Old: "	if config.Notice > 0 {\n", New: "	if false {\n"},
-	{File: serveFile, Old: "server.Shutdown(drain)", New: "errors.Join(server.Close(), drain.Err())"},
-}
 
 // keyInOtherTransaction stores the response of an Idempotency-Key in another transaction than the effect.
 var keyInOtherTransaction = change(requestsFile, "			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)\n",

@@ -2,17 +2,16 @@ package torture
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,85 +23,36 @@ import (
 
 const (
 	// cutWithin applies to a connection that sends one byte a second; the server's limit is 15 s.
-	cutWithin       = 18 * time.Second
-	goodAtMost      = 250 * time.Millisecond
-	memoryAtMost    = 256 << 10 // KiB, of one service
-	recoveredWithin = 5 * time.Second
-	guessesASecond  = 20 // minimum, of secrets and of tokens each
+	cutWithin      = 18 * time.Second
+	goodAtMost     = 250 * time.Millisecond
+	guessesASecond = 40 // minimum, of secrets and tokens
 )
 
 // TestFlood_LeavesOtherClientsWorking opens thousands of slow connections, sends endless bodies and guesses secrets and
-// tokens while good clients work. The good clients get their responses, the others are cut off, and no service exceeds
-// its memory limit.
+// tokens while good clients work, with the memory limits of the systemd units. The good clients get their responses,
+// the others are cut off, and no guess is accepted.
 func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 	onlyLong(t, "flood", "it is a measurement; TestServe_EndsSlowRequests of shared/net/web and "+
 		"grant.TestG3_SupersededTokenRevokesGrantAndForgedDoesNot have its rules")
 	seconds, slowConnections := harness.Rounds(5, 300), harness.Rounds(500, 2_000)
 	lasts := time.Duration(seconds) * time.Second // slow connections are cut off after 15 s
-	running := harness.Private(t, harness.Options{})
-	of := newSite(t, running)
-	good := newHonest(t, of.Product)
-	good.kinds = []honestKind{
-		{name: "refresh", want: http.StatusOK, ask: good.refresh},
-		{name: "list", want: http.StatusOK, ask: good.get(harness.ListPath)},
+	s := newGreedySite(t)
+	s.honest.kinds = s.honest.kinds[:2] // refresh and list
+	guessed := siteOf(t, s.greedy.p)
+	current := guessed.connector.Connect(t, guessed.owner)
+	harness.Record(t, "%d slow connections, endless bodies, %v wrong secrets and tokens refused in %s", slowConnections,
+		harness.Deferred[int64](s.greedy.guesses.Load), lasts)
+	if harness.Long() {
+		s.round(t, "no attack", cutWithin)
+		s.honest.judgeTimes(t, goodAtMost)
 	}
-	stranger := newGuesser(t, of)
-	harness.Record(t, "%d slow connections, endless bodies, %v wrong secrets and %v wrong tokens refused in %s",
-		slowConnections, harness.Deferred[int](func() int { return int(stranger.secrets.Load()) }),
-		harness.Deferred[int](func() int { return int(stranger.tokens.Load()) }), lasts)
-	addresses := addressesOf(t, running)
-
-	ctx := lasting(t, lasts, func() bool { return stranger.refusedEnough(lasts) })
-	var strangers sync.WaitGroup
-	var late atomic.Int64
-	for i := range slowConnections {
-		strangers.Go(func() {
-			time.Sleep(time.Duration(i) * time.Millisecond) // all connect within one or two seconds
-			for ctx.Err() == nil {
-				beginning := slowRequests()[i/len(addresses)%len(slowRequests())]
-				if trickle(ctx, addresses[i%len(addresses)], beginning) > atMost(cutWithin) {
-					late.Add(1)
-				}
-			}
-		})
+	t.Log(s.round(t, "the flood", lasts, slowSenders(slowConnections), endlessBodies,
+		guesses(t, guessed, current.RefreshToken)))
+	if refused := s.greedy.guesses.Load(); refused < guessesASecond*int64(seconds) {
+		t.Errorf("%d guesses were refused, want at least %d a second", refused, guessesASecond)
 	}
-	for range guessersAtOnce {
-		strangers.Go(func() { stranger.guess(ctx, t) })
-		strangers.Go(func() { floodsWithBodies(ctx, addresses) })
-	}
-	summary := good.work(ctx, t, "the flood")
-	strangers.Wait()
-	if late.Load() > 0 {
-		t.Errorf("%d slow connections were held for more than %s", late.Load(), cutWithin)
-	}
-	good.wantRecovery(t)
-	t.Log(summary)
-	stranger.connector.WantsWorking(t, stranger.current) // the guesses revoked no grant (G3)
-	for _, service := range append(slices.Clone(running.Authservers), running.Resourceapi) {
-		memory := harness.ProcessStatus(t, service.PID(), "VmHWM:")
-		t.Logf("%s used at most %d MiB", service.Name, memory>>10)
-		if memory > memoryAtMost {
-			t.Errorf("%s used %d MiB", service.Name, memory>>10)
-		}
-	}
-}
-
-// wantRecovery checks that requests succeed soon after a flood, and in the long form that they were fast during it.
-func (h *honestUsers) wantRecovery(t *testing.T) {
-	t.Helper()
-	began := time.Now()
-	for _, kind := range h.kinds {
-		answer, err := kind.ask(t)
-		must(t, err)
-		answer.Wants(t, kind.want)
-	}
-	if took := time.Since(began); took > atMost(recoveredWithin) {
-		t.Errorf("after the flood two responses took %s", took)
-	}
-	p99 := slowestOfAHundred(slices.Concat(slices.Collect(maps.Values(h.took))...))
-	if harness.Long() && p99 > goodAtMost {
-		t.Errorf("p99 of good requests is %s, want at most %s", p99, goodAtMost)
-	}
+	guessed.connector.WantsWorking(t, current) // the guesses revoked no grant (G3)
+	s.round(t, "after the flood", time.Second)
 }
 
 // Malicious callers. They speak raw HTTP, since the harness's actors send only well-formed requests.
@@ -134,14 +84,25 @@ func lasting(t *testing.T, atLeast time.Duration, enough func() bool) context.Co
 	return ctx
 }
 
-// slowRequests returns beginnings of requests whose remaining header or body follows at one byte a second.
-func slowRequests() []string {
-	return []string{
-		"GET " + harness.ListPath + " HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
-		"POST " + harness.TokenPath + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
-			"application/x-www-form-urlencoded\r\nContent-Length: 4000\r\n\r\n",
-		"",
-	}
+// slowSenders sends headers and bodies at one byte a second, to both services and through the gateway.
+func slowSenders(connections int) attack {
+	return attack{"slow senders", func(ctx context.Context, g *greedyCaller) {
+		g.count(0)
+		repeat(ctx, connections, 100*time.Millisecond, func(caller int) {
+			beginnings := []string{
+				"GET " + harness.ListPath + " HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+				"POST " + harness.TokenPath + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + formType +
+					"\r\nContent-Length: 4000\r\n\r\n",
+				"POST " + importsPath + " HTTP/1.1\r\n" + g.headerLines(caller) +
+					"Content-Type: text/csv\r\nContent-Length: 2000000\r\n\r\nname\n",
+				"",
+			}
+			beginning := beginnings[caller/len(g.addresses)%len(beginnings)]
+			if trickle(ctx, g.addresses[caller%len(g.addresses)], beginning) > atMost(cutWithin) {
+				g.complain("slow connections were held for more than " + cutWithin.String())
+			}
+		})
+	}}
 }
 
 // trickle sends the beginning immediately and then one byte a second. It returns how long the server kept the
@@ -178,125 +139,56 @@ func trickle(ctx context.Context, address, beginning string) time.Duration {
 }
 
 // endless is an endless body.
-type endless struct{ ctx context.Context }
+type endless struct{}
 
-func (e endless) Read(p []byte) (int, error) {
-	if e.ctx.Err() != nil {
-		return 0, io.ErrUnexpectedEOF
-	}
-	for i := range p {
-		p[i] = 'x'
-	}
-	return len(p), nil
-}
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-const betweenFloods = 50 * time.Millisecond
-
-// floodsWithBodies sends endless bodies one after the other.
-func floodsWithBodies(ctx context.Context, addresses []string) {
-	for turn := 0; ctx.Err() == nil; turn++ {
-		time.Sleep(betweenFloods)
-		path := []string{harness.TokenPath, harness.ListPath, "/mcp"}[turn%3]
-		_, _ = send(ctx, http.DefaultClient, "http://"+addresses[turn%len(addresses)]+path, "application/json",
-			endless{ctx})
-	}
-}
+// endlessBodies sends endless bodies one after the other.
+var endlessBodies = attack{"endless bodies", func(ctx context.Context, g *greedyCaller) {
+	repeat(ctx, 4, 50*time.Millisecond, func(int) {
+		address := g.addresses[rand.IntN(len(g.addresses))]
+		path := []string{harness.TokenPath, harness.ListPath, "/mcp"}[rand.IntN(3)]
+		g.send(ctx, http.MethodPost, "http://"+address+path, "", "application/json", endless{})
+	})
+}}
 
 const (
-	guessersAtOnce = 4
-
 	refreshPrefix = "alm_rt_"
 	refreshSize   = 102 // bytes; the MAC comes last
 	macSize       = 32
 )
 
-// A guesser guesses secrets of an application and refresh tokens of a connector as fast as it gets responses. Its
+// guesses guesses secrets of an application and refresh tokens of a connector: the current one with another MAC. The
 // guesses are well-formed, so each costs as much as a valid one until it is refused.
-type guesser struct {
-	site
-	address string
-	client  *http.Client
-	current harness.Tokens // of the connector
-	raw     []byte         // its refresh token, decoded; each guess has another MAC
-
-	secrets, tokens atomic.Int64 // refused
-}
-
-func newGuesser(t *testing.T, of site) *guesser {
+func guesses(t *testing.T, of site, current string) attack {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: guessersAtOnce} // otherwise each guess would use up a port
-	t.Cleanup(transport.CloseIdleConnections)
-	current := of.connector.Connect(t, of.owner)
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(current.RefreshToken, refreshPrefix))
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(current, refreshPrefix))
 	if err != nil || len(raw) != refreshSize {
 		t.Fatalf("a refresh token has another format than the guesses: %d bytes, %v", len(raw), err)
 	}
-	client := &http.Client{Transport: transport}
-	return &guesser{site: of, address: of.BaseURL + harness.TokenPath, client: client, current: current, raw: raw}
+	return attack{"guesses", func(ctx context.Context, g *greedyCaller) {
+		repeat(ctx, 4, 0, func(int) {
+			forged := slices.Clone(raw)
+			forged[refreshSize-1-rand.IntN(macSize)] ^= byte(1 + rand.IntN(255))
+			token := refreshPrefix + base64.RawURLEncoding.EncodeToString(forged)
+			g.guess(ctx, formType, of.connector.RefreshForm(token).Encode())
+			secret, _ := credential.ClientSecret.New(cryptorand.Reader) // which never fails
+			app := of.app
+			app.ClientSecret = secret.Reveal()
+			body, _ := json.Marshal(app.Body("guess")) // strings have a form in JSON
+			g.guess(ctx, "application/json", string(body))
+		})
+	}}
 }
 
-// guess returns when ctx ends or when a guess is not refused as a guess.
-func (g *guesser) guess(ctx context.Context, t *testing.T) {
-	for turn := 0; ctx.Err() == nil; turn++ {
-		form := g.connector.RefreshForm(g.withOtherMAC(turn)).Encode()
-		secret, err := credential.ClientSecret.New(rand.Reader)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		body := fmt.Sprintf(`{"client_id":%q,"client_secret":%q,"code":"guess","redirect_uri":%q}`, g.app.ClientID,
-			secret.Reveal(), g.app.RedirectURI)
-		if !g.refused(ctx, t, "application/x-www-form-urlencoded", form, "invalid_grant", &g.tokens) ||
-			!g.refused(ctx, t, "application/json", body, "invalid_client", &g.secrets) {
-			return
-		}
-	}
-}
-
-// refused counts a refusal, including one by the rate limit. No response, or a busy server, counts neither as a refusal
+// guess counts a refusal, including one by the rate limit. No response, or a busy server, counts neither as a refusal
 // nor as a failure.
-func (g *guesser) refused(ctx context.Context, t *testing.T, contentType, body, code string, count *atomic.Int64) bool {
-	status, reply := send(ctx, g.client, g.address, contentType, strings.NewReader(body))
+func (g *greedyCaller) guess(ctx context.Context, contentType, body string) {
+	status := g.ask(ctx, http.MethodPost, g.account+harness.TokenPath, "", contentType, body)
 	switch {
-	case status == http.StatusTooManyRequests, status == http.StatusBadRequest && strings.Contains(reply, code):
-		count.Add(1)
+	case status == http.StatusTooManyRequests, status == http.StatusBadRequest:
+		g.guesses.Add(1)
 	case status != 0 && status < http.StatusInternalServerError:
-		t.Errorf("a guess got status %d, want %s:\n%s", status, code, harness.Redact(reply))
-		return false
+		g.complain(fmt.Sprintf("a guess got status %d", status))
 	}
-	return true
-}
-
-// withOtherMAC returns the current refresh token, equally well-formed, with one byte of its MAC changed.
-func (g *guesser) withOtherMAC(turn int) string {
-	raw := slices.Clone(g.raw)
-	raw[len(raw)-1-turn%macSize] ^= byte(1 + turn/macSize%255)
-	return refreshPrefix + base64.RawURLEncoding.EncodeToString(raw)
-}
-
-// refusedEnough reports whether enough guesses of each kind were made and refused for a flood of this duration.
-func (g *guesser) refusedEnough(during time.Duration) bool {
-	least := guessesASecond * int64(during/time.Second)
-	return g.secrets.Load() >= least && g.tokens.Load() >= least
-}
-
-// send returns the status and the body of the response, or 0 if the request was cut off.
-func send(
-	ctx context.Context, client *http.Client, address, contentType string, body io.Reader,
-) (status int, reply string) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, body)
-	if err != nil {
-		return 0, ""
-	}
-	request.Header.Set("Content-Type", contentType)
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, ""
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, ""
-	}
-	return response.StatusCode, string(text)
 }

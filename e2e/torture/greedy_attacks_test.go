@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,8 +43,11 @@ type greedyCaller struct {
 	addresses   []string
 	submissions string // path of its form's submissions
 
-	mu      sync.Mutex
-	answers map[int]int // status → count in this round
+	guesses atomic.Int64 // refused
+
+	mu         sync.Mutex
+	answers    map[int]int    // status → count in this round
+	complaints map[string]int // what must not happen → how often it has
 }
 
 func newGreedyCaller(t *testing.T, p *harness.Product, running *stack.Stack) *greedyCaller {
@@ -110,7 +114,7 @@ func (g *greedyCaller) fillForm(t *testing.T) {
 func (g *greedyCaller) begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.answers = map[int]int{}
+	g.answers, g.complaints = map[int]int{}, map[string]int{}
 }
 
 // outcomes returns the number of responses by status; 0 means no response.
@@ -132,9 +136,22 @@ func (g *greedyCaller) count(status int) {
 	}
 }
 
+// complain records that something happened that must not.
+func (g *greedyCaller) complain(what string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.complaints[what]++
+}
+
 // ask sends a request from a random address and returns the status. authorization may be "".
 func (g *greedyCaller) ask(ctx context.Context, method, address, authorization, contentType, body string) int {
-	request, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
+	return g.send(ctx, method, address, authorization, contentType, strings.NewReader(body))
+}
+
+func (g *greedyCaller) send(
+	ctx context.Context, method, address, authorization, contentType string, body io.Reader,
+) (status int) {
+	request, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
 		return 0
 	}
@@ -240,19 +257,6 @@ var slowReaders = attack{"slow readers", func(ctx context.Context, g *greedyCall
 	})
 }}
 
-// slowWriters sends bodies at one byte a second.
-var slowWriters = attack{"slow writers", func(ctx context.Context, g *greedyCaller) {
-	g.count(0)
-	repeat(ctx, 500, 100*time.Millisecond, func(caller int) {
-		beginning := slowRequests()[1]
-		if caller%2 == 0 {
-			beginning = "POST " + importsPath + " HTTP/1.1\r\n" + g.headerLines(caller) +
-				"Content-Type: text/csv\r\nContent-Length: 2000000\r\n\r\nname\n"
-		}
-		trickle(ctx, g.addresses[caller%len(g.addresses)], beginning)
-	})
-}}
-
 // manySecrets is F3: a client that gets new secrets constantly, and callers that authenticate as it with a wrong one.
 var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCaller) {
 	var both sync.WaitGroup
@@ -264,7 +268,7 @@ var manySecrets = attack{"many secrets", func(ctx context.Context, g *greedyCall
 	body := url.Values{"token": {"wrong"}}.Encode()
 	wrong := harness.Basic(g.app.ClientID, g.app.ClientSecret[:len(g.app.ClientSecret)-1]+"?")
 	repeat(ctx, 64, 50*time.Millisecond, func(int) {
-		g.ask(ctx, http.MethodPost, g.account+harness.IntrospectPath, wrong, "application/x-www-form-urlencoded", body)
+		g.ask(ctx, http.MethodPost, g.account+harness.IntrospectPath, wrong, formType, body)
 	})
 	both.Wait()
 }}
@@ -274,7 +278,7 @@ var wrongPasswords = attack{"wrong passwords", func(ctx context.Context, g *gree
 	repeat(ctx, 1, time.Second/120, func(int) {
 		email := fmt.Sprintf("ada.%d@example.org", rand.Int())
 		form := url.Values{"email": {email}, "password": {"a wrong password"}}.Encode()
-		go g.ask(ctx, http.MethodPost, g.account+"/login", "", "application/x-www-form-urlencoded", form)
+		go g.ask(ctx, http.MethodPost, g.account+"/login", "", formType, form)
 	})
 }}
 

@@ -49,37 +49,40 @@ type victim struct {
 // survives kills the victim while the clients run, and checks that all acknowledged work is kept.
 func (w *workload) survives(t *testing.T, v victim) {
 	t.Helper()
-	all := w.newStock(t)
-	ctx, closing := context.WithCancel(t.Context())
-	defer closing()
-	clients := w.work(ctx, t, all)
-	w.waitForWork(t)
-	time.Sleep(rand.N(150 * time.Millisecond))
-	v.Kill()
-	must(t, v.Restart(context.WithoutCancel(t.Context())))
-	closing()
-	clients.Wait()
-	w.Database.Reconnect()
+	w.whileClientsWork(t, func() {
+		v.Kill()
+		must(t, v.Restart(context.WithoutCancel(t.Context())))
+	})
 	w.waitForCalm(t)
 	w.wantsAllKept(t)
 }
 
-// waitForWork waits until each kind of work was acknowledged once, so that the kill can affect all of them.
-func (w *workload) waitForWork(t *testing.T) {
+// whileClientsWork does something while the clients run, after each kind of their work was acknowledged once, so that
+// all of them can be affected.
+func (w *workload) whileClientsWork(t *testing.T, do func()) {
 	t.Helper()
+	all := w.newStock(t)
+	ctx, closing := context.WithCancel(t.Context())
+	defer closing()
+	clients := w.work(ctx, t, all)
 	await.NoError(t, w.missing)
+	time.Sleep(rand.N(150 * time.Millisecond))
+	do()
+	closing()
+	clients.Wait()
 }
 
 // waitForCalm waits until each service answers several times in a row.
-func (w *workload) waitForCalm(t *testing.T) {
+func (s site) waitForCalm(t *testing.T) {
 	t.Helper()
+	s.Database.Reconnect()
 	const inARow = 4
 	good := 0
 	await.True(t, "everything succeeds", func() bool {
-		list, listed := w.In(w.Workspace, w.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
-		clients, read := w.As(w.Token).Try(t, http.MethodGet, w.Clients(), "", "")
+		list, listed := s.In(s.Workspace, s.Token).Try(t, http.MethodGet, harness.ListPath, "", "")
+		clients, read := s.As(s.Token).Try(t, http.MethodGet, s.Clients(), "", "")
 		if listed != nil || list.Status != http.StatusOK || read != nil || clients.Status != http.StatusOK ||
-			tryCode(t, w.connector.Begin(), w.owner) == "" {
+			tryCode(t, s.connector.Begin(), s.owner) == "" {
 			good = 0
 			return false
 		}

@@ -30,14 +30,12 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 	var workers atomic.Int64
 	p := enterPair(t)
 	spread(t, cuts, func(t *testing.T) func(*testing.T) {
-		ws, worker := p.NewWorkspace(t), int(workers.Add(1))
+		worker := int(workers.Add(1))
 		l := &lossyClient{
-			Product:   p,
-			connector: ws.Connector(t, harness.ReadProgrammes),
-			owner:     p.Person(t, ws.Owner),
-			cutter:    NewCutter(t, hostOf(t, servers[worker%3])),
-			turn:      worker * cuts / 4, // each worker cuts at other bytes
-			replayed:  &replayed,
+			site:     siteOf(t, p),
+			cutter:   NewCutter(hostOf(t, servers[worker%3])),
+			turn:     worker * cuts / 4, // each worker cuts at other bytes
+			replayed: &replayed,
 		}
 		l.relayed = l.connector.At(harness.NewProductWithTransport(t, running, &seenSecrets, l.cutter.Transport()))
 		l.tokens = l.connector.Connect(t, l.owner)
@@ -47,12 +45,10 @@ func TestLostAnswers_CostNoGrant(t *testing.T) {
 
 // A lossyClient is a client that loses responses.
 type lossyClient struct {
-	*harness.Product
-	connector harness.Connector
-	relayed   harness.Connector // sends its requests through the cutter
-	owner     *harness.Person
-	cutter    *Cutter
-	replayed  *atomic.Int64
+	site
+	relayed  harness.Connector // sends its requests through the cutter
+	cutter   *Cutter
+	replayed *atomic.Int64
 
 	tokens harness.Tokens
 	turn   int
@@ -119,7 +115,8 @@ func TestOneKeyRace_GivesOneToken(t *testing.T) {
 	times := harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of 2 to 16 with one key", times)
 	var turn atomic.Int64
-	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
+	spreadSites(t, times, func(t *testing.T, s site) {
+		connector, owner := s.connector, s.owner
 		racers := []int{2, 3, 4, 16}[turn.Add(1)%4]
 		attempt := connector.Begin()
 		form := attempt.CodeForm(attempt.Code(t, owner))
@@ -137,18 +134,23 @@ func TestOneKeyRace_GivesOneToken(t *testing.T) {
 func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) harness.Tokens {
 	t.Helper()
 	key := harness.NewKey()
-	var tokens harness.Tokens
-	for _, answer := range harness.Concurrently(racers, func(int) harness.Answer { return send(key) }) {
-		if answer.Status != http.StatusOK {
-			t.Fatalf("a caller with the key was refused:\n%s", answer)
-		}
-		got := answer.Tokens(t)
-		if tokens.RefreshToken != "" && got.RefreshToken != tokens.RefreshToken {
-			t.Fatal("callers with one key got different tokens")
-		}
-		tokens = got
+	given := raced(t, racers, func(int) harness.Answer { return send(key) })
+	if len(given) < racers {
+		t.Fatalf("a caller with the key was refused: %d of %d got tokens", len(given), racers)
 	}
-	return tokens
+	if others := different(given); len(others) != 1 {
+		t.Fatalf("callers with one key got %d different tokens", len(others))
+	}
+	return given[0]
+}
+
+// different returns the different refresh tokens.
+func different(tokens []harness.Tokens) map[string]bool {
+	all := map[string]bool{}
+	for _, one := range tokens {
+		all[one.RefreshToken] = true
+	}
+	return all
 }
 
 // TestThiefRace_EndsGrant presents one token concurrently: a client repeats its request, and thieves do not have its
@@ -156,96 +158,17 @@ func sameToken(t *testing.T, racers int, send func(key string) harness.Answer) h
 func TestThiefRace_EndsGrant(t *testing.T) {
 	times := harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of a client that repeats its request and two thieves", times)
-	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
+	spreadSites(t, times, func(t *testing.T, s site) {
+		connector, owner := s.connector, s.owner
 		tokens := connector.Connect(t, owner)
 		key := harness.NewKey()
 		keys := []string{key, key, "", harness.NewKey()}
-		given := map[string]harness.Tokens{}
-		for _, answer := range harness.Concurrently(len(keys), func(i int) harness.Answer {
+		given := raced(t, len(keys), func(i int) harness.Answer {
 			return connector.Refresh(t, tokens.RefreshToken, keys[i])
-		}) {
-			if answer.Status == http.StatusOK {
-				got := answer.Tokens(t)
-				given[got.RefreshToken] = got
-			} else {
-				answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			}
+		})
+		if others := different(given); len(others) != 1 {
+			t.Fatalf("%d different tokens were given", len(others))
 		}
-		if len(given) != 1 {
-			t.Fatalf("%d different tokens were given", len(given))
-		}
-		for _, got := range given {
-			connector.WantsRevoked(t, got, tokens)
-		}
+		connector.WantsRevoked(t, given[0], tokens)
 	})
-}
-
-func TestRepeat_IsRefusedLikeFirstRequest(t *testing.T) {
-	times := harness.Rounds(1, 100)
-	harness.Record(t, "%d requests each repeated after the grant, the access or the time ended or Redis lost it", times)
-	p := enterPair(t)
-	for range times {
-		for name, ending := range repeatEndings(p, startedPair(t).RedisURL) {
-			c := newConnection(t, p, p.NewWorkspace(t))
-			presented, key := c.tokens.RefreshToken, harness.NewKey()
-			lost := c.connector.Refresh(t, presented, key).Tokens(t)
-			c.tokens = lost
-			ending.end(t, &c)
-			answer := c.connector.Refresh(t, presented, key)
-			if answer.Status != http.StatusBadRequest {
-				t.Fatalf("%s: a repeated request got a token:\n%s", name, answer)
-			}
-			if ending.lift == nil {
-				c.connector.Refresh(t, c.tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-				continue
-			}
-			ending.lift(t, &c)
-			if again := c.connector.Refresh(t, presented, key); again.Status != http.StatusOK ||
-				again.Tokens(t).RefreshToken != lost.RefreshToken {
-				t.Fatalf("%s: the refusal consumed the token:\n%s", name, again)
-			}
-			c.connector.WantsWorking(t, lost)
-		}
-	}
-}
-
-// A repeatEnding removes a condition of a request. lift restores it; the refusal must have consumed nothing. Without
-// lift, the grant must be revoked or expired.
-type repeatEnding struct{ end, lift func(*testing.T, *connection) }
-
-func repeatEndings(p *harness.Product, redisURL string) map[string]repeatEnding {
-	const read = harness.ReadProgrammes
-	in := p.Database
-	return map[string]repeatEnding{
-		"revoked": {end: func(t *testing.T, c *connection) {
-			c.connector.Revoke(t, c.tokens.RefreshToken).Wants(t, http.StatusOK)
-		}},
-		"successor used": {end: func(t *testing.T, c *connection) {
-			c.tokens = c.connector.Refresh(t, c.tokens.RefreshToken).Tokens(t)
-		}},
-		"60 s over": {end: func(t *testing.T, c *connection) {
-			tell(t, redisURL, "HINCRBY g:{"+harness.GrantOf(t, c.tokens.AccessToken)+"} at -60000")
-		}},
-		"Redis lost the grant": {end: func(t *testing.T, c *connection) {
-			tell(t, redisURL, "DEL g:{"+harness.GrantOf(t, c.tokens.AccessToken)+"}")
-		}},
-		"grant over": {end: func(t *testing.T, c *connection) {
-			in.EndGrantIn(t, harness.GrantOf(t, c.tokens.AccessToken), -1e9)
-		}},
-		"policy lowered": {end: func(t *testing.T, c *connection) {
-			p.LimitConnectors(t, c.ws, "30", []string{"chatgpt", "other"}, harness.ForConnectors())
-		}},
-		"membership over": {
-			end:  func(t *testing.T, c *connection) { in.Leave(t, c.ws.Workspace, c.member.User) },
-			lift: func(t *testing.T, c *connection) { in.Join(t, c.ws.Workspace, c.member.User, read) },
-		},
-		"permissions lost": {
-			end:  func(t *testing.T, c *connection) { in.Permit(t, c.ws.Workspace, c.member.User) },
-			lift: func(t *testing.T, c *connection) { in.Permit(t, c.ws.Workspace, c.member.User, read) },
-		},
-		"LLM integration off": {
-			end:  func(t *testing.T, c *connection) { in.SetLLM(t, c.ws.Workspace, false) },
-			lift: func(t *testing.T, c *connection) { in.SetLLM(t, c.ws.Workspace, true) },
-		},
-	}
 }

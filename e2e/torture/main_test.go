@@ -264,20 +264,6 @@ func (d *baseline) wantsUnaffected(t *testing.T) {
 	}
 }
 
-// wantsUnavailable checks that requests that need the failing store get 503 and no client error. It sends others at the
-// same time, because each waits for the store, and returns their responses.
-func (d *baseline) wantsUnavailable(t *testing.T, others ...func() harness.Answer) []harness.Answer {
-	t.Helper()
-	requests := append(others, func() harness.Answer { return d.connector.Refresh(t, d.honest.RefreshToken) },
-		func() harness.Answer { return d.waiting.Post(t, d.waiting.CodeForm(d.waitingCode)) })
-	answers := harness.Concurrently(len(requests), func(i int) harness.Answer { return requests[i]() })
-	for _, answer := range answers[len(others):] {
-		answer.WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
-		answer.WantsRetryAfter(t)
-	}
-	return answers[:len(others)]
-}
-
 // wantsKept checks the table at the end of the grant store's description.
 func (d *baseline) wantsKept(t *testing.T) {
 	t.Helper()

@@ -17,117 +17,105 @@ func TestRefreshRace_OfSixteenHasOneWinner(t *testing.T) {
 
 func refreshRaces(t *testing.T, times, racers int) {
 	harness.Record(t, "%d refresh races of %d", times, racers)
-	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
-		tokens := connector.Connect(t, owner)
-		winner := onlyWinner(t, racers, func() harness.Answer { return connector.Refresh(t, tokens.RefreshToken) })
-		connector.WantsRevoked(t, winner, tokens)
+	spreadSites(t, times, func(t *testing.T, s site) {
+		tokens := s.connector.Connect(t, s.owner)
+		winner := onlyWinner(t, racers, func() harness.Answer { return s.connector.Refresh(t, tokens.RefreshToken) })
+		s.connector.WantsRevoked(t, winner, tokens)
 	})
 }
 
 func TestCodeRace_OfFourHasOneWinner(t *testing.T) {
 	times, confidential := harness.Rounds(12, 5_000), harness.Rounds(8, 2_000)
 	harness.Record(t, "%d races of 4 on a code, %d on a code of a confidential client", times, confidential)
-	spreadConnectors(t, times, func(t *testing.T, connector harness.Connector, owner *harness.Person) {
-		attempt := connector.Begin()
-		form := attempt.CodeForm(attempt.Code(t, owner))
+	spreadSites(t, times, func(t *testing.T, s site) {
+		attempt := s.connector.Begin()
+		form := attempt.CodeForm(attempt.Code(t, s.owner))
 		winner := onlyWinner(t, 4, func() harness.Answer { return attempt.Post(t, form) })
-		connector.WantsRevoked(t, winner)
+		s.connector.WantsRevoked(t, winner)
 	})
 	if t.Failed() {
 		return
 	}
-	p := enterPair(t)
-	spread(t, confidential, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
-		app, owner := ws.Confidential(t, "", harness.ReadProgrammes), p.Person(t, ws.Owner)
-		return func(t *testing.T) {
-			body := app.Body(app.Code(t, owner))
-			winner := onlyWinner(t, 4, func() harness.Answer { return app.Exchange(t, body) })
-			p.In(ws.Workspace, winner.AccessToken).Get(t, harness.ListPath).
-				WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-		}
+	spreadSites(t, confidential, func(t *testing.T, s site) {
+		body := s.app.Body(s.app.Code(t, s.owner))
+		winner := onlyWinner(t, 4, func() harness.Answer { return s.app.Exchange(t, body) })
+		s.In(s.Workspace, winner.AccessToken).Get(t, harness.ListPath).
+			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	})
 }
 
-// spreadConnectors divides rounds among workers at the pair, each with its own connector and user.
-func spreadConnectors(t *testing.T, rounds int, round func(*testing.T, harness.Connector, *harness.Person)) {
+// spreadSites divides rounds among workers at the pair, each with its own workspace.
+func spreadSites(t *testing.T, rounds int, round func(*testing.T, site)) {
 	t.Helper()
 	p := enterPair(t)
 	spread(t, rounds, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
-		connector, owner := ws.Connector(t, harness.ReadProgrammes), p.Person(t, ws.Owner)
-		return func(t *testing.T) { round(t, connector, owner) }
+		s := siteOf(t, p)
+		return func(t *testing.T) { round(t, s) }
 	})
 }
 
-// onlyWinner sends the same request from every racer concurrently. One response is 200, and all others are 400
-// invalid_grant.
+// onlyWinner sends the same request from every racer concurrently. One of them gets tokens.
 func onlyWinner(t *testing.T, racers int, send func() harness.Answer) harness.Tokens {
 	t.Helper()
-	var winners []harness.Answer
-	for _, answer := range harness.Concurrently(racers, func(int) harness.Answer { return send() }) {
+	won := raced(t, racers, func(int) harness.Answer { return send() })
+	if len(won) != 1 {
+		t.Fatalf("%d of %d racers won", len(won), racers)
+	}
+	return won[0]
+}
+
+// raced sends a request from every racer concurrently, and returns the tokens of the responses with 200. All others are
+// 400 invalid_grant.
+func raced(t *testing.T, racers int, send func(racer int) harness.Answer) (won []harness.Tokens) {
+	t.Helper()
+	for _, answer := range harness.Concurrently(racers, send) {
 		if answer.Status == http.StatusOK {
-			winners = append(winners, answer)
+			won = append(won, answer.Tokens(t))
 		} else {
 			answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 		}
 	}
-	if len(winners) != 1 {
-		t.Fatalf("%d of %d racers won", len(winners), racers)
-	}
-	return winners[0].Tokens(t)
+	return won
 }
 
 // G7 and G9: a refresh that runs while access ends gets nothing that works. After the end is acknowledged, no token
 // works that was issued before, during or after it.
 
+// A connection is one of a member who is not the workspace's owner, with its own connector.
 type connection struct {
-	ws        harness.TestWorkspace
-	member    *harness.Person
-	connector harness.Connector
-	tokens    harness.Tokens
-}
-
-// newConnection connects a new member of a workspace.
-func newConnection(t *testing.T, p *harness.Product, ws harness.TestWorkspace) connection {
-	t.Helper()
-	member := p.Person(t, ws.Member(t, harness.ReadProgrammes))
-	connector := ws.Connector(t, harness.ReadProgrammes)
-	return connection{ws, member, connector, connector.Connect(t, member)}
+	site
+	member *harness.Person
+	tokens harness.Tokens
 }
 
 func TestRevocation_EndsConcurrentRefresh(t *testing.T) {
-	refreshAgainst(t, func(t *testing.T, _ *harness.Product, c connection) {
+	refreshAgainst(t, func(t *testing.T, c connection) {
 		c.connector.Revoke(t, c.tokens.RefreshToken).Wants(t, http.StatusOK)
 	})
 }
 
 func TestMembershipRemoval_EndsConcurrentRefresh(t *testing.T) {
-	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
-		p.Database.Leave(t, c.ws.Workspace, c.member.User)
-	})
+	refreshAgainst(t, func(t *testing.T, c connection) { c.Database.Leave(t, c.Workspace, c.member.User) })
 }
 
 func TestClientDeletion_EndsConcurrentRefresh(t *testing.T) {
-	refreshAgainst(t, func(t *testing.T, p *harness.Product, c connection) {
-		p.As(c.ws.Token).Send(t, http.MethodDelete, c.ws.Clients()+"/"+c.connector.ClientID, "", "").
+	refreshAgainst(t, func(t *testing.T, c connection) {
+		c.As(c.Token).Send(t, http.MethodDelete, c.Clients()+"/"+c.connector.ClientID, "", "").
 			Wants(t, http.StatusNoContent)
 	})
 }
 
 // refreshAgainst ends the access of connections, each while its client refreshes.
-func refreshAgainst(t *testing.T, end func(*testing.T, *harness.Product, connection)) {
+func refreshAgainst(t *testing.T, end func(*testing.T, connection)) {
 	times := harness.Rounds(8, 1_700)
 	harness.Record(t, "%d endings while a client refreshes", times)
-	p := enterPair(t)
-	spread(t, times, func(t *testing.T) func(*testing.T) {
-		ws := p.NewWorkspace(t)
-		return func(t *testing.T) {
-			c := newConnection(t, p, ws)
-			c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
-			got := refreshesDuring(t, c, func() { end(t, p, c) })
-			c.wantsNothing(t, append([]harness.Tokens{c.tokens}, got...))
-		}
+	spreadSites(t, times, func(t *testing.T, s site) {
+		c := connection{site: s, member: s.Person(t, s.Member(t, harness.ReadProgrammes))}
+		c.connector = s.Connector(t, harness.ReadProgrammes)
+		c.tokens = c.connector.Connect(t, c.member)
+		c.connector.List(t, c.tokens).Wants(t, http.StatusOK)
+		got := refreshesDuring(t, c, func() { end(t, c) })
+		c.wantsNothing(t, append([]harness.Tokens{c.tokens}, got...))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -80,21 +79,17 @@ func (r *recoveries) String() string {
 // losePrimary kills the primary while clients work, and returns when the product works on the promoted standby.
 func (s *recoveryStage) losePrimary(t *testing.T, w *workload) recovery {
 	t.Helper()
-	all := w.newStock(t)
-	ctx, closing := context.WithCancel(t.Context())
-	defer closing()
-	clients := w.work(ctx, t, all)
 	committed := s.commitRows(t)
-	w.waitForWork(t)
-	time.Sleep(rand.N(150 * time.Millisecond))
-	s.primary.Kill()
-	lostAt := time.Now()
-	times := committed()
-	r := recovery{rows: len(times), promotion: s.promote(t)}
-	w.waitForCalm(t)
-	r.outage = time.Since(lostAt)
-	closing()
-	clients.Wait()
+	var times []time.Time
+	var r recovery
+	w.whileClientsWork(t, func() {
+		s.primary.Kill()
+		lostAt := time.Now()
+		times = committed()
+		r = recovery{rows: len(times), promotion: s.promote(t)}
+		w.waitForCalm(t)
+		r.outage = time.Since(lostAt)
+	})
 	kept, err := strconv.Atoi(command(t, s.primary, "select count(*) from committed"))
 	must(t, err)
 	if r.lostRows = max(0, len(times)-kept); r.lostRows > 0 {
@@ -188,10 +183,7 @@ func (s *recoveryStage) newLag(t *testing.T) *lag {
 	}
 	l.code = l.attempt.Code(t, w.owner)
 	page := l.owner.Arrive(t, l.AppURL+"/settings/developers/new?tenant="+l.Workspace.ID)
-	l.form = page.FormWith(t, `form:has(input[name=days]) input[name=name]`)
-	l.form.Fields.Set("name", "Token during the lag")
-	l.form.Fields.Set("days", "7")
-	l.form.Fields.Set("permissions", harness.ReadProgrammes)
+	l.form = tokenForm(t, page, "Token during the lag")
 	return l
 }
 

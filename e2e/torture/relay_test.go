@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 )
 
@@ -44,39 +44,17 @@ func (r *Relay) Detour(server string) string {
 			panic(err)
 		}
 		r.server, r.address = server, listener.Addr().String()
-		go accept(listener, r.serve)
+		go func() {
+			for {
+				service, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go r.serve(service)
+			}
+		}()
 	})
 	return r.address
-}
-
-// accept serves the connections of a listener until it is closed.
-func accept(listener net.Listener, serve func(net.Conn)) {
-	for {
-		connection, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go serve(connection)
-	}
-}
-
-// relayTo serves the connections to a new address, each with a connection to the server, until the test ends. It
-// returns the address.
-func relayTo(t testing.TB, server string, serve func(client, server net.Conn)) (address string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go accept(listener, func(client net.Conn) {
-		defer func() { _ = client.Close() }()
-		backend, err := net.Dial("tcp", server)
-		if err != nil {
-			return
-		}
-		defer func() { _ = backend.Close() }()
-		serve(client, backend)
-	})
-	return listener.Addr().String()
 }
 
 // reset lets everything pass again.
@@ -127,27 +105,27 @@ type wire struct {
 }
 
 func (r *Relay) serve(service net.Conn) {
+	defer func() { _ = service.Close() }()
 	backend, err := net.Dial("tcp", r.server)
 	if err != nil {
-		_ = service.Close()
 		return
 	}
+	defer func() { _ = backend.Close() }()
 	w := &wire{relay: r, service: service, backend: backend, prepared: map[string]string{}}
-	go w.answers()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		w.answers()
+		_, _ = service.Close(), backend.Close()
+	}()
 	_ = w.questions() // any error ends the connection
-	if !w.mute.Load() {
-		w.close()
+	if w.mute.Load() {
+		<-answered // the server has executed the statement
 	}
-}
-
-func (w *wire) close() {
-	_ = w.service.Close()
-	_ = w.backend.Close()
 }
 
 // answers forwards the server's messages until one must not be forwarded.
 func (w *wire) answers() {
-	defer w.close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := w.backend.Read(buffer)
@@ -226,15 +204,13 @@ func (w *wire) sql(kind byte, body []byte) string {
 	return ""
 }
 
-// A Cutter is a relay between a client and a server. It cuts a connection after a given number of bytes in one
-// direction. Each request has its own connection.
+// A Cutter connects to a server, whatever the address of a request. It cuts a connection after a given number of bytes
+// in one direction. Each request has its own connection, and there is one request at a time.
 type Cutter struct {
-	address string
-
-	mu    sync.Mutex
-	limit [2]int
-	last  sync.WaitGroup // the relayed connections
-	sizes [2]int         // of the last connection that was not cut
+	server string
+	limit  [2]int64
+	last   *cuttable
+	sizes  [2]int // of the last connection that was not cut
 }
 
 // A Direction is a direction of a connection.
@@ -246,74 +222,59 @@ const (
 	OfAnswer
 )
 
-const uncut = -1
+const uncut = math.MaxInt64
 
-// NewCutter starts a relay to the server at an address, and stops it when the test ends.
-func NewCutter(t testing.TB, server string) *Cutter {
-	t.Helper()
-	c := &Cutter{limit: [2]int{uncut, uncut}}
-	c.address = relayTo(t, server, c.relay)
-	return c
-}
+// NewCutter returns a cutter of connections to a server.
+func NewCutter(server string) *Cutter { return &Cutter{server: server, limit: [2]int64{uncut, uncut}} }
 
-// Transport returns a transport that sends all requests through the relay, whatever their address.
+// Transport returns a transport that sends all requests through the cutter.
 func (c *Cutter) Transport() *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives:  true,
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, c.address)
+			connection, err := (&net.Dialer{}).DialContext(ctx, network, c.server)
+			if err != nil {
+				return nil, err
+			}
+			c.last = &cuttable{Conn: connection, limit: c.limit}
+			c.limit = [2]int64{uncut, uncut}
+			return c.last, nil
 		},
 	}
 }
 
 // CutNext cuts the next connection after the given number of bytes of the request or the response.
-func (c *Cutter) CutNext(of Direction, after int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.limit = [2]int{uncut, uncut}
-	c.limit[of] = after
-}
+func (c *Cutter) CutNext(of Direction, after int) { c.limit[of] = int64(after) }
 
 // Size returns the number of bytes of the last request or response that was not cut.
 func (c *Cutter) Size(of Direction) int {
-	c.last.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if c.last != nil && c.last.limit == [2]int64{uncut, uncut} {
+		c.sizes = [2]int{int(c.last.passed[OfRequest].Load()), int(c.last.passed[OfAnswer].Load())}
+	}
 	return c.sizes[of]
 }
 
-func (c *Cutter) relay(client, server net.Conn) {
-	c.last.Add(1)
-	defer c.last.Done()
-	c.mu.Lock()
-	limit := c.limit
-	c.limit = [2]int{uncut, uncut}
-	c.mu.Unlock()
-	var passed [2]int
-	requestOver := make(chan struct{})
-	go func() {
-		defer close(requestOver)
-		passed[OfRequest] = pass(server, client, limit[OfRequest])
-		if limit[OfRequest] != uncut {
-			_, _ = client.Close(), server.Close()
-		}
-	}()
-	passed[OfAnswer] = pass(client, server, limit[OfAnswer])
-	_, _ = client.Close(), server.Close()
-	<-requestOver
-	if limit == [2]int{uncut, uncut} {
-		c.mu.Lock()
-		c.sizes = passed
-		c.mu.Unlock()
-	}
+// A cuttable is a connection that closes itself as soon as the limit of bytes has passed in a direction.
+type cuttable struct {
+	net.Conn
+	limit  [2]int64
+	passed [2]atomic.Int64
 }
 
-// pass copies at most limit bytes, or all if limit is uncut, and returns their number.
-func pass(to io.Writer, from io.Reader, limit int) int {
-	if limit != uncut {
-		from = io.LimitReader(from, int64(limit))
+func (c *cuttable) Write(p []byte) (int, error) { return c.pass(OfRequest, p, c.Conn.Write) }
+
+func (c *cuttable) Read(p []byte) (int, error) { return c.pass(OfAnswer, p, c.Conn.Read) }
+
+func (c *cuttable) pass(of Direction, p []byte, do func([]byte) (int, error)) (n int, err error) {
+	if left := c.limit[of] - c.passed[of].Load(); left > 0 {
+		n, err = do(p[:min(int64(len(p)), left)])
 	}
-	n, _ := io.Copy(to, from)
-	return int(n)
+	if c.passed[of].Add(int64(n)) == c.limit[of] {
+		_ = c.Close()
+		if n == 0 || of == OfRequest {
+			return n, errCut
+		}
+	}
+	return n, err
 }

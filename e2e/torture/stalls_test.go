@@ -38,40 +38,6 @@ func TestStalls_OfPostgresLoseNoGrant(t *testing.T) {
 	testStalls(t, func(s *stack.Stack) server { return s.Postgres })
 }
 
-// TestStalls_OfOneCallLoseNoGrant delays one call of a script on its way to Redis until the client's retry has
-// succeeded. When the late call arrives, the credential that it presents is superseded. A direct call has no effect
-// then, with or without a deadline. The first refresh after an exchange calls Redis a second time, with a snapshot.
-func TestStalls_OfOneCallLoseNoGrant(t *testing.T) {
-	onlyLong(t, "stalls", measuresTime)
-	rounds := harness.Rounds(2, 200)
-	harness.Record(t, "%d exchanges and %d refreshes reached Redis after their retry, 0 grants lost", rounds, 2*rounds)
-	running := harness.Private(t, harness.Options{Authservers: 2, Settings: harness.AsInProduction()})
-	relay := relayRedis(t, running)
-	s := &stalling{site: newSite(t, running)}
-	connector, owner := s.connector, s.owner
-	for range 4 { // so that both processes know the time of Redis, and do not ask for it before a script
-		connector.WantsWorking(t, connector.Connect(t, owner))
-	}
-	overtaken := func(call int, send func() harness.Answer) harness.Tokens {
-		relay.Delay(call)
-		send().WantsFlat(t, http.StatusServiceUnavailable, "temporarily_unavailable")
-		tokens := s.tries(t, true, send).Tokens(t)
-		relay.Deliver(t)
-		return tokens
-	}
-	for range rounds {
-		attempt := connector.Begin()
-		form := attempt.CodeForm(attempt.Code(t, owner))
-		connector.WantsWorking(t, overtaken(1, func() harness.Answer { return attempt.Post(t, form) }))
-		tokens := connector.Connect(t, owner)
-		for _, call := range []int{2, 1} {
-			presented := tokens.RefreshToken
-			tokens = overtaken(call, func() harness.Answer { return connector.Refresh(t, presented) })
-			tokens = connector.WantsWorking(t, tokens)
-		}
-	}
-}
-
 func testStalls(t *testing.T, store func(*stack.Stack) server) {
 	onlyLong(t, "stalls", measuresTime)
 	durations, rounds := stallDurations, harness.Rounds(1, 10)

@@ -21,7 +21,6 @@ type trouble struct {
 	postgres *localstore.Postgres
 	turn     int
 	backup   string // an older copy of what Redis has stored
-	mark     int64  // length of its append-only file (markTail)
 	made     []fault
 }
 
@@ -104,18 +103,19 @@ func (x *trouble) kinds() []kind {
 			return s.Pause()
 		}
 	}
-	killed := func(s server) func(context.Context) error {
-		return func(ctx context.Context) error { s.Kill(); return s.Restart(ctx) }
+	ended := func(s server, end func()) func(context.Context) error {
+		return func(ctx context.Context) error { end(); return s.Restart(ctx) }
 	}
+	endPostgres := []func(){x.postgres.Kill, x.postgres.Stop}[rand.IntN(2)]
 	// The copy must be restored in the batch in which it was made: a batch has two faults.
 	return []kind{
 		{"a copy of what redis stores is kept", false, true, func(context.Context) error { return x.keepCopy() }},
 		{"redis: the older copy is put back", true, false, x.putBack},
 		{"redis: FLUSHALL", true, false, func(context.Context) error { return flushAll(x.running.RedisURL) }},
 		{"redis: frozen", false, false, frozen(redis)},
-		{"postgres: killed", false, false, killed(x.postgres)},
-		{"authserver: killed", false, false, killed(process)},
-		{"redis: killed", false, false, killed(redis)},
+		{"postgres: killed or stopped", false, false, ended(x.postgres, endPostgres)},
+		{"authserver: killed", false, false, ended(process, process.Kill)},
+		{"redis: killed", false, false, ended(redis, redis.Kill)},
 		{"postgres: frozen", false, false, frozen(x.postgres)},
 		{"redis: its disk is lost", true, false, func(ctx context.Context) error {
 			redis.Kill()

@@ -176,10 +176,7 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string
 			return
 		}
 		name := "Token " + uuid.NewString()
-		form := page.FormWith(t, `form:has(input[name=days]) input[name=name]`)
-		form.Fields.Set("name", name)
-		form.Fields.Set("days", "7")
-		form.Fields.Set("permissions", harness.ReadProgrammes)
+		form := tokenForm(t, page, name)
 		create := func() (harness.Answer, error) {
 			var err error
 			page, err = trySubmit(t, w.owner, form)
@@ -191,6 +188,16 @@ func (w *workload) makesTokens(ctx context.Context, t *testing.T, address string
 		}
 		w.remember(func() { w.personal[name] = string(personalToken.Find(answer.Body)) })
 	}
+}
+
+// tokenForm returns the form for a personal access token, filled in.
+func tokenForm(t *testing.T, page harness.Page, name string) harness.Form {
+	t.Helper()
+	form := page.FormWith(t, `form:has(input[name=days]) input[name=name]`)
+	form.Fields.Set("name", name)
+	form.Fields.Set("days", "7")
+	form.Fields.Set("permissions", harness.ReadProgrammes)
+	return form
 }
 
 func (w *workload) revokes(t *testing.T, tokens harness.Tokens) {

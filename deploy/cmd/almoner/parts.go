@@ -38,15 +38,14 @@ func parts() map[string]part {
 	}
 	return map[string]part{
 		"races":    suite("^Test(RefreshRace|CodeRace|.*_EndsConcurrentRefresh)", 13, some, "./torture"),
-		"lost":     suite("^Test(LostAnswers|OneKeyRace|ThiefRace|Repeat)_", 4, some, "./torture"),
+		"lost":     suite("^Test(LostAnswers|OneKeyRace|ThiefRace)_", 4, some, "./torture"),
 		"broken":   suite("^TestBrokenBuilds_", 15, some, "./torture"),
 		"model":    suite("^TestModel_", 26, some, "./torture"),
 		"linear":   suite("^TestHistories_", 13, some, "./torture"),
 		"kill":     suite("^TestKill_", 22, some, "./torture"),
-		"redis":    suite("^TestRedis", 29, some, "./torture"),
-		"postgres": suite("^TestPostgres_", 37, some, "./torture"),
+		"redis":    suite("^TestRedis", 19, some, "./torture"),
+		"postgres": suite("^TestPostgres_", 35, some, "./torture"),
 		"flood":    suite("^TestFlood_", 6, some, "./torture"),
-		"restart":  suite("^TestRestarts_", 8, some, "./torture"),
 		"gateways": suite("^TestRestarts", 16, some, "./gateway"),
 		"upgrade":  suite("^TestUpgrades_", 18, some, "./gateway"),
 		"stalls":   suite("^TestStalls_", 11, some, "./torture"),
