@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,6 +59,8 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 			// The processes read the file one after the other, and each accepts the tokens of the other.
 			replace(name, bothAlive)
 			bothAlive()
+			wrong := map[string]string{"keys-new": "keys-old-out", "keys-front": "keys-front"}[name]
+			o.fails(t, "after "+name, "keys.md", wrong, "SERVICE=authserver")
 		}
 		if output := o.run(t, "keys.md", "keys-reseal"); !strings.Contains(output, "Resealed:") {
 			t.Errorf("reseal: %s", output)
@@ -72,13 +72,11 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 		app := ws.Confidential(t, "", harness.ReadProgrammes)
 		o.writeSecret(t, "token", ws.Token)
 		o.run(t, "keys.md", "client-secret", "WORKSPACE="+ws.Workspace.ID, "CLIENT="+app.ClientID)
-		content, err := os.ReadFile(filepath.Join(o.secrets, "client-secret.json"))
-		must(t, err)
 		var answer map[string]any
-		must(t, json.Unmarshal(content, &answer))
-		met.AddAll(string(content))
+		must(t, json.Unmarshal([]byte(o.readSecret(t, "client-secret.json")), &answer))
 		renewed := app
 		renewed.ClientSecret, _ = answer["clientSecret"].(string)
+		met.AddAll(renewed.ClientSecret)
 		code := app.Code(t, owner)
 		app.Exchange(t, app.Body(code)).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 		renewed.Exchange(t, renewed.Body(code)).Tokens(t)
@@ -86,13 +84,11 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 	t.Run("a service's secret", func(t *testing.T) {
 		former := o.DemoService()
 		o.run(t, "keys.md", "service-new", "NAME=Reporting")
-		content, err := os.ReadFile(filepath.Join(o.secrets, "service.json"))
-		must(t, err)
-		met.AddAll(string(content))
 		var answer map[string]string
-		must(t, json.Unmarshal(content, &answer))
+		must(t, json.Unmarshal([]byte(o.readSecret(t, "service.json")), &answer))
 		renewed := former
 		renewed.ClientID, renewed.ClientSecret = answer["clientId"], answer["clientSecret"]
+		met.AddAll(renewed.ClientSecret)
 		introspects := func(s harness.Service, status int) {
 			t.Helper()
 			s.Introspect(t, tokens.AccessToken).Wants(t, status)
@@ -142,9 +138,7 @@ func TestKeys_EveryKeyIsReplaced(t *testing.T) {
 // login returns the user name in the database URL of a service.
 func (o *operator) login(t *testing.T, service string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(o.secrets, service+"-database-url"))
-	must(t, err)
-	return o.address(t, strings.TrimSpace(string(content))).User.Username()
+	return o.address(t, o.readSecret(t, service+"-database-url")).User.Username()
 }
 
 // signs returns the id of the current signing key.

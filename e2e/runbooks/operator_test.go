@@ -12,9 +12,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -32,28 +33,14 @@ type operator struct {
 	environ []string
 	path    string         // PATH of the blocks
 	changes map[string]int // that wantsChanged saw, by log and setting
+	steps   timed          // of a restore
 }
 
 // newOperator returns the operator of an installation of its own.
 func newOperator(t *testing.T, options harness.Options) *operator {
 	t.Helper()
 	options.StopsStores = true
-	return newOperatorOf(t, harness.Private(t, options))
-}
-
-// sharedInstallation is for tests that stop nothing.
-var sharedInstallation = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{}) })
-
-// sharedOperator returns an operator with files of its own, whose installation other tests use too.
-func sharedOperator(t *testing.T) *operator {
-	t.Helper()
-	running, err := sharedInstallation()
-	must(t, err)
-	return newOperatorOf(t, running)
-}
-
-func newOperatorOf(t *testing.T, running *stack.Stack) *operator {
-	t.Helper()
+	running := harness.Private(t, options)
 	home, err := localstore.TempDir("almoner-runbooks-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
@@ -120,12 +107,12 @@ func (o *operator) writeFiles(t *testing.T) {
 	for name, content := range files {
 		must(t, os.WriteFile(filepath.Join(o.etc, name), []byte(content), 0o600))
 	}
+	o.chown(t, *o.self(), o.etc, o.backups)
+	o.chown(t, *o.postgresUser(t), filepath.Join(o.backups, "wal"), filepath.Join(o.etc, passwordsOfPostgres))
 	if os.Geteuid() == 0 {
-		o.chown(t, *o.self(), o.etc, o.backups)
 		must(t, os.Chmod(o.etc, 0o755))
 		must(t, os.Chmod(o.backups, 0o770|os.ModeSticky))
 		must(t, os.Chown(o.backups, int(o.self().Uid), int(o.postgresUser(t).Gid)))
-		o.chown(t, *o.postgresUser(t), filepath.Join(o.backups, "wal"), filepath.Join(o.etc, passwordsOfPostgres))
 	}
 }
 
@@ -134,14 +121,23 @@ func (o *operator) writeSecret(t *testing.T, name, content string) {
 	t.Helper()
 	path := filepath.Join(o.secrets, name)
 	must(t, os.WriteFile(path, []byte(content+"\n"), 0o600))
-	if os.Geteuid() == 0 {
-		o.chown(t, *o.self(), path)
-	}
+	o.chown(t, *o.self(), path)
 }
 
-// chown gives files and folders to a user.
+// readSecret returns the content of a file without the last newline.
+func (o *operator) readSecret(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(o.secrets, name))
+	must(t, err)
+	return strings.TrimSpace(string(content))
+}
+
+// chown gives files and folders to a user, if the test runs as root.
 func (o *operator) chown(t *testing.T, to syscall.Credential, names ...string) {
 	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
 	for _, name := range names {
 		must(t, filepath.WalkDir(name, func(path string, _ os.DirEntry, err error) error {
 			if err != nil {
@@ -278,9 +274,7 @@ func secretsOf(service string) map[string]string {
 func (o *operator) restart(t *testing.T, name string, service *stack.Service) {
 	t.Helper()
 	for setting, file := range secretsOf(name) {
-		content, err := os.ReadFile(filepath.Join(o.secrets, file))
-		must(t, err)
-		value := strings.TrimSpace(string(content))
+		value := o.readSecret(t, file)
 		met.AddSetting(setting, value)
 		service.Set(setting, value)
 	}
@@ -299,6 +293,26 @@ func (o *operator) readFiles(t *testing.T) {
 			}
 			must(t, service.Restart(t.Context()))
 		}
+	}
+}
+
+// connect returns a connection to a server as a superuser or an owner, which is closed when the test ends.
+func connect(t *testing.T, address string) *pgx.Conn {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(harness.Redact(err.Error()))
+	}
+	t.Cleanup(func() { _ = connection.Close(context.WithoutCancel(t.Context())) })
+	return connection
+}
+
+// execute runs statements.
+func execute(t *testing.T, connection *pgx.Conn, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		_, err := connection.Exec(t.Context(), sql)
+		must(t, err)
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
 )
@@ -76,31 +74,42 @@ func (o *operator) wantsNothing(t *testing.T, e *ended) {
 // afterRestore runs the page between the restore of PostgreSQL and the start of the services.
 func (o *operator) afterRestore(t *testing.T) {
 	t.Helper()
-	o.run(t, "after-restore.md", "migrate")
-	if output := o.run(t, "after-restore.md", "grants"); !strings.Contains(output, "evoked") {
-		t.Errorf("grants: %s", output)
-	}
-	o.run(t, "after-restore.md", "tokens")
-	o.run(t, "after-restore.md", "signing-keys")
-	const none = "0 grants\n0 personal access tokens\n0 sign-ins\n"
-	if output := o.run(t, "after-restore.md", "nothing-lives"); output != none {
-		t.Errorf("still valid:\n%s", output)
-	}
-	o.startServices(t)
+	o.steps.do("migrate", func() { o.run(t, "after-restore.md", "migrate") })
+	o.steps.do("revoke all grants", func() {
+		if output := o.run(t, "after-restore.md", "grants"); !strings.Contains(output, "evoked") {
+			t.Errorf("grants: %s", output)
+		}
+	})
+	o.steps.do("end tokens, sign-ins and keys", func() {
+		o.run(t, "after-restore.md", "tokens")
+		o.run(t, "after-restore.md", "signing-keys")
+		const none = "0 grants\n0 personal access tokens\n0 sign-ins\n"
+		if output := o.run(t, "after-restore.md", "nothing-lives"); output != none {
+			t.Errorf("still valid:\n%s", output)
+		}
+	})
+	o.steps.do("start the services", func() { o.startServices(t) })
 	o.Database.Reconnect()
 }
 
 func TestRestore_Dump(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, harness.Options{})
+	newOperator(t, harness.Options{}).restoreDump(t)
+}
+
+// restoreDump dumps the database, and restores it after more has happened.
+func (o *operator) restoreDump(t *testing.T) {
+	t.Helper()
 	e := o.prepare(t)
-	o.run(t, "backup.md", "dump")
+	o.steps.do("dump", func() { o.run(t, "backup.md", "dump") })
 	o.run(t, "backup.md", "verify-dump")
 	o.happen(t, e)
 	o.stopServices()
-	if output := o.run(t, "restore.md", "restore"); !strings.Contains(output, " users.\nComplete.") {
-		t.Errorf("restored: %s", output)
-	}
+	o.steps.do("restore", func() {
+		if output := o.run(t, "restore.md", "restore"); !strings.Contains(output, " users.\nComplete.") {
+			t.Errorf("restored: %s", output)
+		}
+	})
 	o.afterRestore(t)
 	o.wantsNothing(t, e)
 }
@@ -117,16 +126,14 @@ func TestRestore_DumpOnNewServer(t *testing.T) {
 	o.running.Postgres.Stop()
 	address, log := o.newServer(t)
 	superuser := o.address(t, address)
-	server, err := pgx.Connect(t.Context(), address)
-	must(t, err)
-	defer func() { _ = server.Close(context.WithoutCancel(t.Context())) }()
-	for _, sql := range []string{"alter system set log_statement = 'all'", "select pg_reload_conf()"} {
-		_, err := server.Exec(t.Context(), sql)
-		must(t, err)
-	}
+	execute(t, connect(t, address), "alter system set log_statement = 'all'", "select pg_reload_conf()")
 	owner := o.address(t, o.running.DatabaseURL)
 	owner.Host = superuser.Host
 	o.writeServices(t, map[string]*url.URL{"almoner": owner, "almoner_admin": superuser})
+	secrets := contents(t, o.secrets)
+	if _, _, err := o.try(t, "restore.md", "new-host", ""); err == nil || contents(t, o.secrets) != secrets {
+		t.Errorf("new-host without NEW_SERVER succeeds, or changes secrets: %v", err)
+	}
 	o.run(t, "restore.md", "new-host", "NEW_SERVER="+superuser.Host)
 	o.run(t, "restore.md", "restore-with-roles")
 	logged, err := os.ReadFile(log)
@@ -142,12 +149,9 @@ func TestRestore_DumpOnNewServer(t *testing.T) {
 
 	restored := *superuser
 	restored.Path = owner.Path
-	db, err := pgx.Connect(t.Context(), restored.String())
-	must(t, err)
-	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
 	var strangers bool // pg_monitor has only the privileges of PUBLIC
-	must(t, db.QueryRow(t.Context(), "select has_database_privilege('pg_monitor', current_database(), 'connect')").
-		Scan(&strangers))
+	const connects = "select has_database_privilege('pg_monitor', current_database(), 'connect')"
+	must(t, connect(t, restored.String()).QueryRow(t.Context(), connects).Scan(&strangers))
 	if strangers {
 		t.Error("every login may connect to the restored database")
 	}

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
@@ -55,15 +53,13 @@ func TestStandby_TakesOverInSecondRegion(t *testing.T) {
 	}
 	host := o.address(t, standby.URL).Host
 	for _, service := range []string{"authserver", "resourceapi"} {
-		path := filepath.Join(o.secrets, service+"-database-url")
-		content, err := os.ReadFile(path)
-		must(t, err)
-		both := o.address(t, strings.TrimSpace(string(content)))
+		name := service + "-database-url"
+		both := o.address(t, o.readSecret(t, name))
 		both.Host += "," + host
 		query := both.Query()
 		query.Set("target_session_attrs", "read-write")
 		both.RawQuery = query.Encode()
-		must(t, os.WriteFile(path, []byte(both.String()+"\n"), 0o600))
+		o.writeSecret(t, name, both.String())
 	}
 	o.startServices(t)
 	if output := o.run(t, recovery, "ready"); !strings.Contains(output, `"postgres":"ok"`) {
@@ -89,7 +85,7 @@ func (o *operator) addStandby(t *testing.T) *localstore.Postgres {
 	must(t, err)
 	must(t, file.Close())
 	must(t, os.Mkdir(dir, 0o700))
-	o.own(t, dir)
+	o.chown(t, *o.postgresUser(t), dir)
 	o.run(t, recovery, "base-backup", "PGDATA="+filepath.Join(dir, "data"), "PRIMARY=localhost",
 		"PGPORT="+primary.Port(), "PGSSLROOTCERT="+authority)
 	superuser, _ := primary.User.Password()
@@ -107,20 +103,12 @@ func (o *operator) wantsStandby(t *testing.T, state string) {
 	t.Helper()
 	const sql = `select coalesce((select sync_state from pg_stat_replication where application_name = 'b'
 		and state = 'streaming' and replay_lsn = pg_current_wal_lsn()), '')`
+	primary := connect(t, o.running.Postgres.URL)
 	await.True(t, "the standby is "+state, func() bool {
 		var found string
-		o.onPrimary(t, func(db *pgx.Conn) error { return db.QueryRow(t.Context(), sql).Scan(&found) })
+		must(t, primary.QueryRow(t.Context(), sql).Scan(&found))
 		return found == state
 	})
-}
-
-// onPrimary calls do with a connection of the superuser.
-func (o *operator) onPrimary(t *testing.T, do func(*pgx.Conn) error) {
-	t.Helper()
-	db, err := pgx.Connect(t.Context(), o.running.Postgres.URL)
-	must(t, err)
-	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
-	must(t, do(db))
 }
 
 // encryptConnections gives the primary a certificate for localhost and returns the file of its authority.
@@ -143,23 +131,8 @@ func (o *operator) encryptConnections(t *testing.T) (authority string) {
 		filepath.Join(o.data(), "server.key"): {Type: "PRIVATE KEY", Bytes: private},
 	} {
 		must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
-		o.own(t, path)
+		o.chown(t, *o.postgresUser(t), path)
 	}
-	o.onPrimary(t, func(db *pgx.Conn) error {
-		_, err := db.Exec(t.Context(), "alter system set ssl = on")
-		if err == nil {
-			_, err = db.Exec(t.Context(), "select pg_reload_conf()")
-		}
-		return err
-	})
+	execute(t, connect(t, o.running.Postgres.URL), "alter system set ssl = on", "select pg_reload_conf()")
 	return authority
-}
-
-// own gives a file to the user that PostgreSQL runs as.
-func (o *operator) own(t *testing.T, path string) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		user := o.postgresUser(t)
-		must(t, os.Chown(path, int(user.Uid), int(user.Gid)))
-	}
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
@@ -50,22 +48,13 @@ func TestPostgres_MovesToNewServer(t *testing.T) {
 func (o *operator) buy(t *testing.T) {
 	t.Helper()
 	bought, _ := o.newServer(t)
-	address := o.address(t, bought)
-	provider, err := pgx.Connect(t.Context(), address.String())
-	must(t, err)
-	defer func() { _ = provider.Close(t.Context()) }()
 	const password = "ofthenewowner"
-	for _, sql := range []string{
-		"create role tenant1234 login createrole password '" + password + "'",
-		"create database bought owner tenant1234",
-	} {
-		_, err := provider.Exec(t.Context(), sql)
-		must(t, err)
-	}
-	owner := *address
+	execute(t, connect(t, bought), "create role tenant1234 login createrole password '"+password+"'",
+		"create database bought owner tenant1234")
+	owner := o.address(t, bought)
 	owner.User, owner.Path = url.UserPassword("tenant1234", password), "/bought"
-	o.writeServices(t, map[string]*url.URL{"almoner": &owner})
-	must(t, os.WriteFile(filepath.Join(o.secrets, "owner-database-url"), []byte(owner.String()+"\n"), 0o600))
+	o.writeServices(t, map[string]*url.URL{"almoner": owner})
+	o.writeSecret(t, "owner-database-url", owner.String())
 }
 
 // newServer starts another, empty PostgreSQL and returns its superuser's URL and its log.
@@ -133,25 +122,10 @@ func TestRecovery_DumpOfManyGrants(t *testing.T) {
 		t.Skip("takes minutes: make torture PART=recovery runs it; TestRestore_Dump is its short form")
 	}
 	const grants = 1_000_000
-	steps := &timed{}
-	harness.Record(t, "%d grants dumped and restored: %s", grants, steps)
 	o := newOperator(t, harness.Options{})
+	harness.Record(t, "%d grants dumped and restored: %s", grants, &o.steps)
 	o.addGrants(t, grants)
-	e := o.prepare(t)
-	steps.do("dump", func() { o.run(t, "backup.md", "dump") })
-	o.happen(t, e)
-	o.stopServices()
-	steps.do("restore", func() { o.run(t, "restore.md", "restore") })
-	steps.do("migrate", func() { o.run(t, "after-restore.md", "migrate") })
-	steps.do("revoke all grants", func() { o.run(t, "after-restore.md", "grants") })
-	steps.do("end tokens, sign-ins and keys", func() {
-		o.run(t, "after-restore.md", "tokens")
-		o.run(t, "after-restore.md", "signing-keys")
-		o.run(t, "after-restore.md", "nothing-lives")
-	})
-	steps.do("start the services", func() { o.startServices(t) })
-	o.Database.Reconnect()
-	o.wantsNothing(t, e)
+	o.restoreDump(t)
 }
 
 // addGrants adds grants of the demo's connector. Their foreign keys are not checked one by one, which takes minutes.
@@ -159,11 +133,8 @@ func (o *operator) addGrants(t *testing.T, grants int) {
 	t.Helper()
 	address := o.address(t, o.running.Postgres.URL)
 	address.Path = o.address(t, o.running.DatabaseURL).Path
-	superuser, err := pgx.Connect(t.Context(), address.String())
-	must(t, err)
-	defer func() { _ = superuser.Close(context.WithoutCancel(t.Context())) }()
-	_, err = superuser.Exec(t.Context(), "set session_replication_role = replica")
-	must(t, err)
+	superuser := connect(t, address.String())
+	execute(t, superuser, "set session_replication_role = replica")
 	d := o.Demo
 	added, err := superuser.Exec(t.Context(), manyGrants, d.Clients.Connector.ClientID, d.Users.Owner.ID,
 		d.Workspaces.Main.ID, d.Clients.Connector.Resource, grants)
@@ -171,6 +142,7 @@ func (o *operator) addGrants(t *testing.T, grants int) {
 	if added.RowsAffected() != int64(grants) {
 		t.Fatalf("%d grants", added.RowsAffected())
 	}
+	must(t, superuser.Close(t.Context())) // a restore refuses other sessions
 }
 
 // manyGrants inserts active grants of one connector, as large as the grants of real consents.
