@@ -229,8 +229,8 @@ func (o *operator) programsOf(text string) []string {
 }
 
 // failEach runs a block once for each of its programs, with that program failing (F90). The block ends, says that
-// something failed, does not say that it is complete, and leaves the secrets as they are. The caller then runs the block
-// itself, which shows that nothing it needs was lost.
+// something failed, does not say that it is complete, and leaves the secrets as they are. The caller then runs the
+// block itself, which shows that nothing it needs was lost.
 func (o *operator) failEach(t *testing.T, page, name, input string, further ...string) {
 	t.Helper()
 	one := blockOf(t, page, name)
@@ -254,7 +254,7 @@ func (o *operator) failEach(t *testing.T, page, name, input string, further ...s
 			t.Errorf("%s says that it is complete:\n%s", what, harness.Redact(out+complaint))
 		case err == nil && strings.Contains(one.text, "keep "):
 			t.Errorf("%s succeeds:\n%s", what, harness.Redact(out+complaint))
-		case program != "rm" && contents(t, o.secrets) != secrets: // a block removes what it no longer needs at the end
+		case program != "rm" && contents(t, o.secrets) != secrets: // at its end, a block removes what it needs no more
 			t.Errorf("%s changes secrets:\n%s", what, harness.Redact(out+complaint))
 		}
 		cancel()

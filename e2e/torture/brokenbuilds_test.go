@@ -75,6 +75,7 @@ func slowBrokenBuilds() []brokenBuild {
 		build("MAC off", macOff, "TestFlood_LeavesOtherClientsWorking", "a guess got status 200"),
 		build("Idempotency-Key stored in another transaction", keyInOtherTransaction,
 			"TestKill_AtRandomLosesNothingAcknowledged", "programmes of one request"),
+		build("no draining", drainOff, "TestRestarts_FailNoRequest", "a request failed during a restart"),
 		build("membership cached, detected by the model", membershipCached, "TestModel_MatchesSystem",
 			"the model expects"),
 		build("tenant comparison off", workspaceNotCompared, "TestModel_MatchesSystem",

@@ -151,6 +151,13 @@ var macOff = change(grantTokensFile, "	if authentic != 1 {\n", "	if authentic > 
 var timeoutsOff = change(serveFile, "	readHeaderTimeout = 5 * time.Second\n	readTimeout       = 15 * time.Second",
 	"	readHeaderTimeout = 100 * time.Second\n	readTimeout       = 150 * time.Second")
 
+// drainOff ends a process without notice and without waiting for its requests.
+var drainOff = []harness.Fault{
+	{File: serveFile, Old: "	case <-config.after(config.Notice):\n", New: "	case <-config.after(0):\n"},
+	{File: serveFile, Old: "	if config.Notice > 0 {\n", New: "	if false {\n"},
+	{File: serveFile, Old: "server.Shutdown(drain)", New: "errors.Join(server.Close(), drain.Err())"},
+}
+
 // keyInOtherTransaction stores the response of an Idempotency-Key in another transaction than the effect.
 var keyInOtherTransaction = change(requestsFile, "			answer, t.err = answers.Once(t.ctx, t.Tx, key, effect)\n",
 	`			apart := func(ctx context.Context, _ pgx.Tx) (made rest.Answer, err error) {

@@ -52,7 +52,6 @@ func TestFlood_LeavesOtherClientsWorking(t *testing.T) {
 		t.Errorf("%d guesses were refused, want at least %d a second", refused, guessesASecond)
 	}
 	guessed.connector.WantsWorking(t, current) // the guesses revoked no grant (G3)
-	s.round(t, "after the flood", time.Second)
 }
 
 // Malicious callers. They speak raw HTTP, since the harness's actors send only well-formed requests.

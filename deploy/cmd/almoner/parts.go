@@ -46,6 +46,7 @@ func parts() map[string]part {
 		"redis":    suite("^TestRedis", 19, some, "./torture"),
 		"postgres": suite("^TestPostgres_", 35, some, "./torture"),
 		"flood":    suite("^TestFlood_", 6, some, "./torture"),
+		"restart":  suite("^TestRestarts_", 8, some, "./torture"),
 		"gateways": suite("^TestRestarts", 16, some, "./gateway"),
 		"upgrade":  suite("^TestUpgrades_", 18, some, "./gateway"),
 		"stalls":   suite("^TestStalls_", 11, some, "./torture"),
