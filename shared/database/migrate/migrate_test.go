@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -20,17 +22,60 @@ import (
 var must, connect = testkit.Must, testkit.Connect
 
 // freshDatabase returns a database for a test's migrations, as the owner.
-func freshDatabase(t *testing.T) (url string, connection *pgx.Conn) {
+func freshDatabase(t *testing.T) (url string, owner session) {
 	t.Helper()
 	url = testkit.NewDatabase(t).Owner
-	return url, connect(t, url)
+	return url, session{connect(t, url), t}
 }
+
+// A session is a session of the owner of a test's database.
+type session struct {
+	*pgx.Conn
+	t *testing.T
+}
+
+// exec runs statements.
+func (s session) exec(statements ...string) {
+	s.t.Helper()
+	for _, statement := range statements {
+		if _, err := s.Exec(s.t.Context(), statement); err != nil {
+			s.t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// reads reports whether a query yields true.
+func (s session) reads(sql string, args ...any) (is bool) {
+	s.t.Helper()
+	must(s.t, s.QueryRow(s.t.Context(), sql, args...).Scan(&is))
+	return is
+}
+
+// begin begins a transaction with a statement.
+func (s session) begin(sql string) pgx.Tx {
+	s.t.Helper()
+	tx, err := s.Begin(s.t.Context())
+	must(s.t, err)
+	_, err = tx.Exec(s.t.Context(), sql)
+	must(s.t, err)
+	return tx
+}
+
+// up checks that the migrations that Up applies are these.
+func up(t *testing.T, m Migrations, url string, want ...string) {
+	t.Helper()
+	if applied, err := m.Up(t.Context(), url); err != nil || !slices.Equal(applied, want) {
+		t.Fatalf("applied %v, want %v: %v", applied, want, err)
+	}
+}
+
+const one, two = "00001_one.sql", "00002_two.sql"
 
 // of makes migrations from SQL, numbered from 1.
 func of(statements ...string) Migrations {
 	files := fstest.MapFS{}
 	for i, statement := range statements {
-		name := []string{"00001_one.sql", "00002_two.sql", "00003_three.sql"}[i]
+		name := []string{one, two, "00003_three.sql"}[i]
 		files[name] = &fstest.MapFile{Data: []byte("-- +goose Up\n" + statement + ";\n")}
 	}
 	return Migrations{Files: files, Table: "goose_trial"}
@@ -38,7 +83,7 @@ func of(statements ...string) Migrations {
 
 func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	url, connection := freshDatabase(t)
+	url, owner := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int)")
 	look := func(m Migrations) (int, string) {
 		t.Helper()
@@ -54,34 +99,24 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 		words != "migrations are missing: 00001_one.sql, 00002_two.sql; run migrate" {
 		t.Errorf("%d %s", status, words)
 	}
-	var there bool
-	err := connection.QueryRow(t.Context(), "select to_regclass('goose_trial') is not null").Scan(&there)
-	if err != nil || there {
-		t.Errorf("Look created a table, %v", err)
+	if owner.reads("select to_regclass('goose_trial') is not null") {
+		t.Error("Look created a table")
 	}
-	if applied, err := of("create table one (x int)").Up(t.Context(), url); err != nil ||
-		!slices.Equal(applied, []string{"00001_one.sql"}) {
-		t.Fatal(applied, err)
-	}
+	older := of("create table one (x int)")
+	up(t, older, url, one)
 	if status, words := look(all); status != StatusMissing ||
 		!strings.Contains(words, "migrations are missing: 00002_two.sql;") {
 		t.Errorf("%d %s", status, words)
 	}
-	if _, err := all.Up(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	up(t, all, url, two)
 	if status, words := look(all); status != 0 {
 		t.Errorf("%d %s", status, words)
 	}
-	older := of("create table one (x int)")
 	if status, words := look(older); status != StatusNewer ||
 		words != "the database is newer than this program: it has the unknown migrations 2" {
 		t.Errorf("%d %s", status, words)
 	}
-	if applied, err := older.Up(t.Context(), url); err != nil ||
-		len(applied) > 0 { // an older program leaves the database as it is
-		t.Errorf("%v, %v", applied, err)
-	}
+	up(t, older, url) // an older program leaves the database as it is
 	if _, err := all.Look(t.Context(), "postgres://user:hush@host:port:x/a"); err == nil ||
 		strings.Contains(err.Error(), "hush") {
 		t.Error(err)
@@ -92,35 +127,25 @@ func TestLook_ReportsDifferenceAndChangesNothing(t *testing.T) {
 // of those that it replaces.
 func TestUp_RefusesDatabaseBeforeFirstMigration(t *testing.T) {
 	t.Parallel()
-	url, connection := freshDatabase(t)
+	url, owner := freshDatabase(t)
 	base := Migrations{Table: "goose_trial", Files: fstest.MapFS{
 		"00003_base.sql": {Data: []byte("-- +goose Up\ncreate table one (x int);\ncreate table two (x int);\n" +
 			"insert into goose_trial (version_id, is_applied) values (1, true), (2, true);\n")},
 		"00004_four.sql": {Data: []byte("-- +goose Up\nalter table two add column y int;\n")},
 	}}
 	replaced := of("create table one (x int)", "create table two (x int)", "alter table one add column y int")
-	if _, err := of("create table one (x int)", "create table two (x int)").Up(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
+	up(t, of("create table one (x int)", "create table two (x int)"), url, one, two)
 	_, looked := base.Look(t.Context(), url)
 	applied, err := base.Up(t.Context(), url)
 	if !errors.Is(looked, ErrOlder) || !errors.Is(err, ErrOlder) || len(applied) > 0 {
 		t.Errorf("%v; %v, %v", looked, applied, err)
 	}
-	if _, err := replaced.Up(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	if applied, err := base.Up(t.Context(), url); err != nil || !slices.Equal(applied, []string{"00004_four.sql"}) {
-		t.Errorf("%v, %v", applied, err)
-	}
-	if _, err := connection.Exec(t.Context(), "drop table one, two, goose_trial"); err != nil {
-		t.Fatal(err)
-	}
-	if applied, err := base.Up(t.Context(), url); err != nil || len(applied) != 2 {
-		t.Errorf("%v, %v", applied, err)
-	}
+	up(t, replaced, url, "00003_three.sql")
+	up(t, base, url, "00004_four.sql")
+	owner.exec("drop table one, two, goose_trial")
+	up(t, base, url, "00003_base.sql", "00004_four.sql")
 	for _, m := range []Migrations{base, replaced} { // a program that has the replaced ones finds them
-		missing, err := m.Missing(t.Context(), connection)
+		missing, err := m.Missing(t.Context(), owner.Conn)
 		if err != nil || len(missing) > 0 {
 			t.Errorf("missing: %v, %v", missing, err)
 		}
@@ -132,46 +157,29 @@ func TestUp_RefusesDatabaseBeforeFirstMigration(t *testing.T) {
 
 func TestUp_LockTimeoutRollsBack(t *testing.T) {
 	t.Parallel()
-	url, connection := freshDatabase(t)
+	url, owner := freshDatabase(t)
 	all := of("create table one (x int)", "create table two (x int); alter table one add column y int")
 	all.TryFor = time.Millisecond
-	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := connection.Begin(t.Context())
-	if err == nil {
-		_, err = reader.Exec(t.Context(), "select from one")
-	}
-	must(t, err)
+	up(t, of("create table one (x int)"), url, one)
+	reader := owner.begin("select from one")
 	applied, err := all.Up(t.Context(), url)
 	if err == nil || !strings.Contains(err.Error(), "run it again") || len(applied) > 0 {
 		t.Errorf("%v, %v", applied, err)
 	}
 	must(t, reader.Rollback(t.Context()))
-	var left bool
-	if err := connection.QueryRow(t.Context(), "select to_regclass('two') is not null").Scan(&left); err != nil ||
-		left {
-		t.Errorf("part of a migration was committed, %v", err)
+	if owner.reads("select to_regclass('two') is not null") {
+		t.Error("part of a migration was committed")
 	}
-	if applied, err := all.Up(t.Context(), url); err != nil || len(applied) != 1 {
-		t.Errorf("%v, %v", applied, err)
-	}
+	up(t, all, url, two)
 }
 
 // TestUp_WaitsWithoutDelayingRequests checks that requests wait only briefly behind a migration that waits for a table
 // in use, and that it is applied once the table is no longer in use.
 func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
 	t.Parallel()
-	url, connection := freshDatabase(t)
-	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	other := connect(t, url)
-	reader, err := connection.Begin(t.Context())
-	if err == nil {
-		_, err = reader.Exec(t.Context(), "select from one")
-	}
-	must(t, err)
+	url, owner := freshDatabase(t)
+	up(t, of("create table one (x int)"), url, one)
+	other, reader := connect(t, url), owner.begin("select from one")
 	ended := make(chan error, 1)
 	all := of("create table one (x int)", "alter table one add column y int")
 	all.TryFor = await.Long
@@ -198,20 +206,14 @@ func TestUp_WaitsWithoutDelayingRequests(t *testing.T) {
 // A migration that creates an index waits for the transactions that began before it.
 func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 	t.Parallel()
-	url, connection := freshDatabase(t)
-	if _, err := of("create table one (x int)").Up(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	writer, err := connection.Begin(t.Context())
-	if err == nil {
-		_, err = writer.Exec(t.Context(), "insert into one (x) values (1)")
-	}
-	must(t, err)
+	url, owner := freshDatabase(t)
+	up(t, of("create table one (x int)"), url, one)
+	writer := owner.begin("insert into one (x) values (1)")
 	all := of("create table one (x int)", "drop index concurrently if exists one_x", "create table three (x int)")
-	all.Files.(fstest.MapFS)["00002_two.sql"].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
+	all.Files.(fstest.MapFS)[two].Data = []byte("-- +goose NO TRANSACTION\n-- +goose Up\n" +
 		"drop index concurrently if exists one_x;\ncreate index concurrently one_x on one (x);\n")
 	all.TryFor = time.Second // less than the transaction lasts
-	observer := connect(t, url)
+	observer := session{connect(t, url), t}
 	ended := make(chan error, 1)
 	go func() {
 		applied, err := all.Up(t.Context(), url)
@@ -220,12 +222,10 @@ func TestUp_IndexWaitsForLongTransaction(t *testing.T) {
 		}
 		ended <- err
 	}()
-	await.True(t, "the index waits for longer than a migration that requests wait for", func() (waits bool) {
-		must(t, observer.QueryRow(t.Context(), `select coalesce(max(clock_timestamp() - query_start), '0') > $1
+	await.True(t, "the index waits for longer than a migration that requests wait for", func() bool {
+		return observer.reads(`select coalesce(max(clock_timestamp() - query_start), '0') > $1
 			from pg_stat_activity where datname = current_database() and query ilike '%index concurrently%'
-			and wait_event_type = 'Lock' and pid <> pg_backend_pid()`,
-			2*max(briefLockTimeout, all.TryFor)).Scan(&waits))
-		return waits
+			and wait_event_type = 'Lock' and pid <> pg_backend_pid()`, 2*max(briefLockTimeout, all.TryFor))
 	})
 	must(t, writer.Rollback(t.Context()))
 	must(t, <-ended)
@@ -235,27 +235,20 @@ func TestUp_ConcurrentCallsApplyEachMigrationOnce(t *testing.T) {
 	t.Parallel()
 	url, _ := freshDatabase(t)
 	all := of("create table one (x int); select pg_sleep(0.5)", "create table two (x int)")
-	type result struct {
-		applied []string
-		err     error
-	}
-	results := make(chan result, 3)
-	for range cap(results) {
-		go func() {
+	var sum atomic.Int64
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
 			applied, err := all.Up(t.Context(), url)
-			results <- result{applied, err}
-		}()
+			if err != nil {
+				t.Error(err)
+			}
+			sum.Add(int64(len(applied)))
+		})
 	}
-	sum := 0
-	for range cap(results) {
-		r := <-results
-		if r.err != nil {
-			t.Error(r.err)
-		}
-		sum += len(r.applied)
-	}
-	if sum != 2 {
-		t.Errorf("%d were applied", sum)
+	group.Wait()
+	if sum.Load() != 2 {
+		t.Errorf("%d were applied", sum.Load())
 	}
 }
 
@@ -297,12 +290,12 @@ func TestCommand_MigrateOfDistributedTablesSaysWhatIsLeft(t *testing.T) {
 		return strings.Contains(said.String(), "Now run migrate --distribute --yes")
 	}
 	for _, sql := range []string{"", "create table pg_dist_partition (logicalrelid regclass)"} {
-		if _, err := owner.Exec(t.Context(), sql); err != nil || says(Options{}) {
-			t.Errorf("said so without distributed tables, or %v", err)
+		owner.exec(sql)
+		if says(Options{}) {
+			t.Errorf("said so without distributed tables, after %q", sql)
 		}
 	}
-	_, err := owner.Exec(t.Context(), "insert into pg_dist_partition values ('pg_class')")
-	must(t, err)
+	owner.exec("insert into pg_dist_partition values ('pg_class')")
 	if !says(Options{}) || says(Options{Distribute: true, Yes: true}) || says(Options{Check: true}) {
 		t.Error("only migrate without flags must say so")
 	}
@@ -313,7 +306,7 @@ func TestCommand_MigrateOfDistributedTablesSaysWhatIsLeft(t *testing.T) {
 func TestApply_FunctionsReadCopiesOfTheirNode(t *testing.T) {
 	t.Parallel()
 	_, owner := freshDatabase(t)
-	for _, statement := range []string{
+	owner.exec(
 		"create schema if not exists account",
 		"create table account.copied (id int)",
 		"create table account.copied_less (id int)",
@@ -322,15 +315,11 @@ func TestApply_FunctionsReadCopiesOfTheirNode(t *testing.T) {
 		`create function account.reads() returns void language plpgsql as $$ begin
 			perform from account.copied c join account.copied_11 d using (id) join account.copied_less using (id);
 		end $$`,
-	} {
-		if _, err := owner.Exec(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
+	)
 	var said strings.Builder
 	w := &distributing{
 		Distribution: Distribution{Reference: []string{"account.copied"}, Functions: []string{"account.reads()"}},
-		Owner:        &Owner{Conn: owner, ctx: t.Context()},
+		Owner:        &Owner{Conn: owner.Conn, ctx: t.Context()},
 		out:          &said,
 	}
 	w.readOwnCopies()
@@ -348,15 +337,7 @@ func TestApply_FunctionsReadCopiesOfTheirNode(t *testing.T) {
 func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
 	t.Parallel()
 	_, owner := freshDatabase(t)
-	exec := func(statements ...string) {
-		t.Helper()
-		for _, statement := range statements {
-			if _, err := owner.Exec(t.Context(), statement); err != nil {
-				t.Fatalf("%s: %v", statement, err)
-			}
-		}
-	}
-	exec(
+	owner.exec(
 		"create schema if not exists account",
 		"create table account.moving (id int, at timestamptz)",
 		"create table account.staying (id int, at timestamptz)",
@@ -365,7 +346,7 @@ func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
 	)
 	w := &distributing{
 		Distribution: Distribution{Reference: []string{"account.moving"}},
-		Owner:        &Owner{Conn: owner, ctx: t.Context()},
+		Owner:        &Owner{Conn: owner.Conn, ctx: t.Context()},
 		out:          io.Discard,
 	}
 	w.readColumnGrants()
@@ -382,12 +363,10 @@ func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
 		"account.staying, at, update": true,
 	} {
 		parts := strings.Split(privilege, ", ")
-		var has bool
-		err := owner.QueryRow(t.Context(),
-			"select has_column_privilege('almoner_authserver', $1::text, $2::text, $3::text)",
-			parts[0], parts[1], parts[2]).Scan(&has)
-		if err != nil || has != want {
-			t.Errorf("%s: %v, want %v: %v", privilege, has, want, err)
+		has := owner.reads("select has_column_privilege('almoner_authserver', $1::text, $2::text, $3::text)",
+			parts[0], parts[1], parts[2])
+		if has != want {
+			t.Errorf("%s: %v, want %v", privilege, has, want)
 		}
 	}
 }
