@@ -73,6 +73,23 @@ func (d *doubler) statements() [][]int {
 	return slices.Clone(d.asked)
 }
 
+// wantSent checks which batches were sent so far.
+func (d *doubler) wantSent(t *testing.T, batches ...[]int) {
+	t.Helper()
+	synctest.Wait()
+	if all := d.statements(); !slices.EqualFunc(all, batches, slices.Equal) {
+		t.Errorf("sent %v, want %v", all, batches)
+	}
+}
+
+// wantDouble checks the answer for a number.
+func wantDouble(t *testing.T, one <-chan outcome, number int) {
+	t.Helper()
+	if got := <-one; got.err != nil || got.answer != 2*number {
+		t.Errorf("%d: %+v", number, got)
+	}
+}
+
 // wantIdle checks that nothing runs or waits after all answers.
 func (d *doubler) wantIdle(t *testing.T) {
 	t.Helper()
@@ -85,37 +102,23 @@ func (d *doubler) wantIdle(t *testing.T) {
 func wantDoubles(t *testing.T, all []chan outcome, first int) {
 	t.Helper()
 	for i, one := range all {
-		if got := <-one; got.err != nil || got.answer != 2*(first+i) {
-			t.Errorf("%d: %+v", first+i, got)
-		}
+		wantDouble(t, one, first+i)
 	}
-}
-
-func (d *doubler) last() []int {
-	all := d.statements()
-	return all[len(all)-1]
 }
 
 func TestDo_CombinesWaitingQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
-		all := slices.Concat(d.begin(t.Context(), 0), d.begin(t.Context(), 1, 2, 3))
-		if len(d.statements()) != 1 {
-			t.Fatalf("sent %v, want one running statement", d.statements())
-		}
+		all := d.begin(t.Context(), 0, 1, 2, 3)
+		d.wantSent(t, []int{0})
 		d.let <- nil
-		synctest.Wait()
-		if last := d.last(); !slices.Equal(last, []int{1, 2, 3}) {
-			t.Errorf("sent %v", d.statements())
-		}
+		d.wantSent(t, []int{0}, []int{1, 2, 3})
 		d.let <- nil
 		wantDoubles(t, all, 0)
 		d.wantIdle(t)
 		last := d.begin(t.Context(), 5)[0] // at once again
 		d.let <- nil
-		if got := <-last; got.answer != 10 {
-			t.Errorf("%+v", got)
-		}
+		wantDouble(t, last, 5)
 	})
 }
 
@@ -124,14 +127,9 @@ func TestDo_RunsUpToAtOnceStatements(t *testing.T) {
 		d := newDoubler()
 		d.AtOnce = 2
 		d.begin(t.Context(), 0, 1, 2, 3)
-		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}}, slices.Equal) {
-			t.Errorf("sent %v", all)
-		}
+		d.wantSent(t, []int{0}, []int{1})
 		d.let <- nil
-		synctest.Wait()
-		if last := d.last(); !slices.Equal(last, []int{2, 3}) {
-			t.Errorf("sent %v", d.statements())
-		}
+		d.wantSent(t, []int{0}, []int{1}, []int{2, 3})
 		close(d.let)
 	})
 }
@@ -142,31 +140,22 @@ func TestDo_HangingStatementDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.begin(t.Context(), 0)
+		sent := [][]int{{0}}
 		for i := range maxExtra {
 			d.begin(t.Context(), 10*i+1, 10*i+2)
 			time.Sleep(extraAfter[i] - time.Nanosecond)
-			synctest.Wait()
-			if len(d.statements()) != i+1 {
-				t.Fatalf("sent %v before extraAfter[%d] had passed", d.statements(), i)
-			}
+			d.wantSent(t, sent...)
 			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			if last := d.last(); !slices.Equal(last, []int{10*i + 1, 10*i + 2}) {
-				t.Fatalf("sent %v", d.statements())
-			}
+			sent = append(sent, []int{10*i + 1, 10*i + 2})
+			d.wantSent(t, sent...)
 		}
 		late := d.begin(t.Context(), 7)[0]
 		time.Sleep(2 * extraAfter[maxExtra-1])
-		synctest.Wait()
-		if len(d.statements()) != 1+maxExtra {
-			t.Fatalf("sent %v, more at once than allowed", d.statements())
-		}
+		d.wantSent(t, sent...) // no more at once than allowed
 		d.let <- nil
 		synctest.Wait()
 		close(d.let)
-		if got := <-late; got.err != nil || got.answer != 14 {
-			t.Errorf("%+v", got)
-		}
+		wantDouble(t, late, 7)
 		d.wantIdle(t)
 	})
 }
@@ -213,10 +202,7 @@ func TestDo_QueuedQueryStartsAdditionalStatement(t *testing.T) {
 		time.Sleep(extraAfter[0] / 2)
 		d.begin(t.Context(), 1, 2)
 		time.Sleep(extraAfter[1] + tick)
-		synctest.Wait()
-		if all := d.statements(); !slices.EqualFunc(all, [][]int{{0}, {1}, {2}}, slices.Equal) {
-			t.Errorf("sent %v", all)
-		}
+		d.wantSent(t, []int{0}, []int{1}, []int{2})
 		close(d.let)
 	})
 }
@@ -243,9 +229,7 @@ func TestDo_PanicIsErrorOfItsCallers(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
-		if got := <-d.begin(t.Context(), 4)[0]; got.err != nil || got.answer != 8 {
-			t.Errorf("%+v", got)
-		}
+		wantDouble(t, d.begin(t.Context(), 4)[0], 4)
 	})
 }
 
@@ -263,11 +247,9 @@ func TestDo_QueryInHangingStatementIsAlsoSentAlone(t *testing.T) {
 		}
 		d.begin(t.Context(), 0)
 		began := time.Now()
-		all := d.begin(t.Context(), 1, 2)
-		for i, one := range all {
-			if got := <-one; got.err != nil || got.answer != 2*(i+1) || time.Since(began) > d.Alone+tick {
-				t.Errorf("%+v after %v", got, time.Since(began))
-			}
+		wantDoubles(t, d.begin(t.Context(), 1, 2), 1)
+		if took := time.Since(began); took > d.Alone+tick {
+			t.Errorf("answered after %v", took)
 		}
 		close(d.let)
 		d.wantIdle(t)
@@ -292,15 +274,16 @@ func TestDo_MostAloneBoundsQueriesSentAlone(t *testing.T) {
 	})
 }
 
-// A caller that leaves before its query is sent withdraws it; a caller that leaves afterwards gets the
-// outcome, as do the others.
+// A caller that leaves before its query is sent withdraws it. A writer whose time ends afterwards gets the outcome of
+// its write, as do the others.
 func TestDo_CancelledQueryIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoubler()
 		d.Stay = true
 		d.begin(t.Context(), 0)
 		ctx, cancel := context.WithCancel(t.Context())
-		soon, hangUp := context.WithCancel(t.Context())
+		soon, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer end()
 		leaving, asked, staying := d.begin(ctx, 1)[0], d.begin(soon, 3)[0], d.begin(t.Context(), 2)[0]
 		cancel()
 		if got := <-leaving; !errors.Is(got.err, ErrNotSent) || !errors.Is(got.err, context.Canceled) {
@@ -308,20 +291,11 @@ func TestDo_CancelledQueryIsNotSent(t *testing.T) {
 		}
 		d.let <- nil
 		synctest.Wait() // 3 and 2 were sent
-		hangUp()
-		synctest.Wait()
+		time.Sleep(500 * time.Millisecond)
 		close(d.let)
-		if got := <-asked; got.err != nil || got.answer != 6 {
-			t.Errorf("%+v", got)
-		}
-		if got := <-staying; got.err != nil || got.answer != 4 {
-			t.Errorf("%+v", got)
-		}
-		for _, one := range d.statements() {
-			if slices.Contains(one, 1) {
-				t.Errorf("sent %v", d.statements())
-			}
-		}
+		wantDouble(t, asked, 3)
+		wantDouble(t, staying, 2)
+		d.wantSent(t, []int{0}, []int{3, 2})
 	})
 }
 
@@ -369,10 +343,7 @@ func TestDo_TimeLimitStartsWithStatement(t *testing.T) {
 		began := time.Now()
 		first, second := d.begin(late, 1)[0], d.begin(t.Context(), 2)[0]
 		time.Sleep(extraAfter[0])
-		synctest.Wait()
-		if last := d.last(); !slices.Equal(last, []int{1, 2}) {
-			t.Fatalf("sent %v", d.statements())
-		}
+		d.wantSent(t, []int{0}, []int{1, 2})
 		if got := <-first; !errors.Is(got.err, context.DeadlineExceeded) || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("caller with 100 ms: %+v after %v", got, time.Since(began))
 		}
@@ -394,29 +365,6 @@ func TestDo_SingleQueryHasCallersDeadline(t *testing.T) {
 		if got := <-d.begin(ctx, 1)[0]; !errors.Is(got.err, context.DeadlineExceeded) ||
 			time.Since(began) != 300*time.Millisecond {
 			t.Errorf("%+v after %v", got, time.Since(began))
-		}
-	})
-}
-
-// A writer gets the outcome of its write, even after its context ended.
-func TestDo_WriterWaitsForOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDoubler()
-		d.Stay = true
-		d.begin(t.Context(), 0)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		writer := d.begin(ctx, 1)[0]
-		time.Sleep(500 * time.Millisecond)
-		synctest.Wait()
-		select {
-		case got := <-writer:
-			t.Fatalf("%+v before the outcome was known", got)
-		default:
-		}
-		close(d.let)
-		if got := <-writer; got.err != nil || got.answer != 2 {
-			t.Errorf("%+v", got)
 		}
 	})
 }

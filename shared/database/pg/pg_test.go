@@ -74,55 +74,46 @@ func connected(t *testing.T) *pgx.Conn {
 	return connection
 }
 
+// Values, pointers, NULL and lists go to the database and back. The simple protocol, text and pgx's own type use the
+// encoding of pgx.
 func TestCodec_RoundTripsIdentifiers(t *testing.T) {
 	db, want := connected(t), uuid.New()
+	read := func(what, sql string, args, into []any) {
+		t.Helper()
+		if err := db.QueryRow(t.Context(), "select "+sql, args...).Scan(into...); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	var value uuid.UUID
 	var pointer, none *uuid.UUID
 	var text string
-	err := db.QueryRow(t.Context(), `select $1::uuid, $2::uuid, $3::uuid,
-		($1::uuid)::text`, want, &want, (*uuid.UUID)(nil)).Scan(&value, &pointer, &none, &text)
-	must(t, err)
+	read("one", "$1::uuid, $2::uuid, $3::uuid, ($1::uuid)::text", []any{want, &want, (*uuid.UUID)(nil)},
+		[]any{&value, &pointer, &none, &text})
 	if value != want || pointer == nil || *pointer != want || none != nil || text != want.String() {
-		t.Errorf("got %s, %v, %v and %s", value, pointer, none, text)
+		t.Errorf("got %s, %v, %v and %s, want %s", value, pointer, none, text, want)
 	}
-}
-
-func TestCodec_RoundTripsLists(t *testing.T) {
-	db, want := connected(t), []uuid.UUID{uuid.New(), uuid.New()}
+	list := []uuid.UUID{want, uuid.New()}
 	var values []uuid.UUID
 	var pointers []*uuid.UUID
-	err := db.QueryRow(t.Context(), `select $1::uuid[], $2::uuid[]`, want, []*uuid.UUID{&want[0], nil, &want[1]}).
-		Scan(&values, &pointers)
-	must(t, err)
-	if !slices.Equal(values, want) {
-		t.Errorf("got %s", values)
+	read("lists", "$1::uuid[], $2::uuid[]", []any{list, []*uuid.UUID{&list[0], nil, &list[1]}},
+		[]any{&values, &pointers})
+	if !slices.Equal(values, list) || len(pointers) != 3 || *pointers[0] != list[0] || pointers[1] != nil ||
+		*pointers[2] != list[1] {
+		t.Errorf("got %s and %v, want %s", values, pointers, list)
 	}
-	if len(pointers) != 3 || *pointers[0] != want[0] || pointers[1] != nil || *pointers[2] != want[1] {
-		t.Errorf("got %v", pointers)
-	}
-}
-
-// The simple protocol and text values use pgx's own encoding.
-func TestCodec_AcceptsText(t *testing.T) {
-	db, want := connected(t), uuid.New()
 	for name, args := range map[string][]any{
 		"simple protocol": {pgx.QueryExecModeSimpleProtocol, want},
 		"text":            {want.String()},
 		"pgx's own type":  {pgtype.UUID{Bytes: want, Valid: true}},
 	} {
 		var got uuid.UUID
-		if err := db.QueryRow(t.Context(), `select $1::uuid`, args...).Scan(&got); err != nil || got != want {
-			t.Errorf("%s: got %s, %v", name, got, err)
+		if read(name, "$1::uuid", args, []any{&got}); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
-}
-
-func TestCodec_RefusesNull(t *testing.T) {
-	got := uuid.New()
-	kept := got
-	if err := connected(t).QueryRow(t.Context(), `select null::uuid`).Scan(&got); !errors.Is(err, errNull) ||
-		got != kept {
-		t.Errorf("got %s, %v", got, err)
+	kept := value
+	if err := db.QueryRow(t.Context(), `select null::uuid`).Scan(&value); !errors.Is(err, errNull) || value != kept {
+		t.Errorf("NULL: got %s, %v", value, err)
 	}
 }
 

@@ -41,12 +41,16 @@ func startQuery(ctx context.Context, w *Watch) context.Context {
 	return w.TraceQueryStart(ctx, nil, pgx.TraceQueryStartData{})
 }
 
+func startAcquire(ctx context.Context, w *Watch) context.Context {
+	return w.TraceAcquireStart(ctx, nil, pgxpool.TraceAcquireStartData{})
+}
+
 func endQuery(ctx context.Context, w *Watch, err error) {
 	w.TraceQueryEnd(ctx, nil, pgx.TraceQueryEndData{Err: err})
 }
 
-// wantsEnded checks that the operation ends promptly with context.DeadlineExceeded.
-func wantsEnded(t *testing.T, operation context.Context) {
+// endsPromptly checks that the operation ends promptly with context.DeadlineExceeded, and reports its end to the watch.
+func endsPromptly(t *testing.T, w *Watch, operation context.Context) {
 	t.Helper()
 	began := time.Now()
 	select {
@@ -60,34 +64,31 @@ func wantsEnded(t *testing.T, operation context.Context) {
 	if !errors.Is(operation.Err(), context.DeadlineExceeded) {
 		t.Errorf("ended with %v", operation.Err())
 	}
+	w.ended(operation, operation.Err())
 }
 
 func TestWatch_EndsOperationsOfSilentServer(t *testing.T) {
-	for name, start := range map[string]func(*Watch, context.Context) context.Context{
-		"query": func(w *Watch, ctx context.Context) context.Context { return startQuery(ctx, w) },
-		"batch": func(w *Watch, ctx context.Context) context.Context {
+	for name, start := range map[string]func(context.Context, *Watch) context.Context{
+		"query":   startQuery,
+		"acquire": startAcquire,
+		"batch": func(ctx context.Context, w *Watch) context.Context {
 			return w.TraceBatchStart(ctx, nil, pgx.TraceBatchStartData{})
 		},
-		"copy": func(w *Watch, ctx context.Context) context.Context {
+		"copy": func(ctx context.Context, w *Watch) context.Context {
 			return w.TraceCopyFromStart(ctx, nil, pgx.TraceCopyFromStartData{})
-		},
-		"acquire": func(w *Watch, ctx context.Context) context.Context {
-			return w.TraceAcquireStart(ctx, nil, pgxpool.TraceAcquireStartData{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := silentServer()
 				w := NewWatch(s.probe, 0)
-				first := start(w, t.Context())
-				wantsEnded(t, first)
-				w.ended(first, first.Err())
-				if later := start(w, t.Context()); later.Err() == nil {
+				endsPromptly(t, w, start(t.Context(), w))
+				if later := start(t.Context(), w); later.Err() == nil {
 					t.Error("an operation was started on a silent server")
 				}
 				s.silent.Store(false)
 				time.Sleep(2 * laterWithin)
-				again := start(w, t.Context())
+				again := start(t.Context(), w)
 				time.Sleep(time.Minute)
 				if again.Err() != nil {
 					t.Errorf("the server answers again: %v", again.Err())
@@ -109,9 +110,7 @@ func TestWatch_ProbeThatTimesOutIsNoAnswerAndIsRepeated(t *testing.T) {
 			defer cancel()
 			return s.probe(ctx)
 		}, 0)
-		ended := startQuery(t.Context(), w)
-		wantsEnded(t, ended)
-		endQuery(ended, w, ended.Err())
+		endsPromptly(t, w, startQuery(t.Context(), w))
 		for range 30 {
 			time.Sleep(100 * time.Millisecond)
 			if later := startQuery(t.Context(), w); later.Err() == nil {
@@ -171,7 +170,7 @@ func TestWatch_SlowServerIsNotSilent(t *testing.T) {
 			}
 		}, 0)
 		for range 20 {
-			acquired := w.TraceAcquireStart(t.Context(), nil, pgxpool.TraceAcquireStartData{})
+			acquired := startAcquire(t.Context(), w)
 			time.Sleep(slow) // the ping of an idle connection
 			if acquired.Err() != nil {
 				t.Fatal(acquired.Err())
@@ -197,7 +196,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 		var callers sync.WaitGroup
 		callers.Go(func() {
 			for range 100 {
-				acquired := w.TraceAcquireStart(t.Context(), nil, pgxpool.TraceAcquireStartData{})
+				acquired := startAcquire(t.Context(), w)
 				w.TraceAcquireEnd(acquired, nil, pgxpool.TraceAcquireEndData{})
 				caller, leave := context.WithCancel(t.Context())
 				query := startQuery(caller, w)
@@ -207,8 +206,7 @@ func TestWatch_OnlyAnswersOfTheServerDelayTheProbe(t *testing.T) {
 			}
 			s.silent.Store(false)
 		})
-		wantsEnded(t, ended)
-		endQuery(ended, w, ended.Err())
+		endsPromptly(t, w, ended)
 		callers.Wait()
 		time.Sleep(2 * laterWithin) // until the probe has a response
 	})
