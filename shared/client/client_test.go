@@ -18,13 +18,22 @@ import (
 
 const secret = "alm_pat_this-must-be-seen-nowhere"
 
+// Bodies of responses with status 503.
+const (
+	unavailable      = `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`
+	notProvisioned   = `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`
+	silentAuthserver = `{"error":"temporarily_unavailable","error_description":"Soon."}`
+)
+
+// tokens are the tokens of a client.
+var tokens = oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
+
 // against makes a client of a server with the handler serve.
 func against(t *testing.T, serve http.HandlerFunc, options ...client.Option) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(serve)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL+"/", "tenant", oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret}),
-		options...)
+	c, err := client.New(server.URL+"/", "tenant", tokens, options...)
 	must(t, err)
 	return c
 }
@@ -157,7 +166,6 @@ func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 }
 
 func TestNew_RequiresAddressWorkspaceAndTokens(t *testing.T) {
-	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
 	for _, bad := range []string{
 		"", "api.example.org", "ftp://x", "https://", "https://u:p@x", "https://x?y", "https://x#y", "http://x y",
 	} {
@@ -165,11 +173,10 @@ func TestNew_RequiresAddressWorkspaceAndTokens(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := client.New("https://x", "", tokens); err == nil {
-		t.Error("New accepted an empty workspace")
-	}
-	if _, err := client.New("https://x", "t", nil); err == nil {
-		t.Error("New accepted nil tokens")
+	_, noWorkspace := client.New("https://x", "", tokens)
+	_, noTokens := client.New("https://x", "t", nil)
+	if noWorkspace == nil || noTokens == nil {
+		t.Errorf("accepted without a workspace: %v, without tokens: %v", noWorkspace, noTokens)
 	}
 }
 
@@ -198,63 +205,40 @@ func TestSecrets_AreNotPrinted(t *testing.T) {
 }
 
 func TestError_ReadsEachShape(t *testing.T) {
-	for name, c := range map[string]struct {
+	const json, html, foreign = "application/json", "text/html", "not from Almoner"
+	for _, c := range []struct {
+		name          string
 		status        int
 		kind, body    string
 		shape         client.Shape
 		code, message string
 		temporary     bool
 	}{
-		"nested": {
-			404, "application/json", `{"error":{"code":"NOT_FOUND","message":"No."}}`, client.Nested, "NOT_FOUND",
-			"No.", false,
-		},
-		"flat": {
-			400, "application/json", `{"error":"invalid_grant","error_description":"Gone."}`, client.Flat,
-			"invalid_grant", "Gone.", false,
-		},
-		"flat without words": {404, "application/json", `{"error":"not_found"}`, client.Flat, "not_found", "", false},
-		"gateway": {
-			403, "application/json", `{"message":"Forbidden"}`, client.Gateway, "", "Forbidden", false,
-		},
-		"unavailable": {
-			503, "application/json", `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`, client.Nested, "UNAVAILABLE",
-			"Soon.", true,
-		},
-		"flat and unavailable": {
-			503, "application/json", `{"error":"temporarily_unavailable","error_description":"Soon."}`, client.Flat,
-			"temporarily_unavailable", "Soon.", true,
-		},
-		"not provisioned": {
-			503, "application/json", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, client.Nested,
-			"TENANT_NOT_PROVISIONED", "Ask.", false,
-		},
-		"too many": {
-			429, "application/json", `{"error":{"code":"RATE_LIMITED","message":"Wait."}}`, client.Nested,
-			"RATE_LIMITED", "Wait.", true,
-		},
-		"a proxy's page": {
-			502, "text/html", `<html><h1>Bad Gateway</h1></html>`, client.Foreign, "", "not from Almoner", true,
-		},
-		"an empty body":     {500, "", ``, client.Foreign, "", "not from Almoner", false},
-		"a list":            {500, "application/json", `["error"]`, client.Foreign, "", "not from Almoner", false},
-		"error of a number": {500, "application/json", `{"error":7}`, client.Foreign, "", "not from Almoner", false},
-		"error without a code": {
-			500, "application/json", `{"error":{"message":"x"}}`, client.Foreign, "", "not from Almoner", false,
-		},
-		"a redirect": {302, "text/html", ``, client.Foreign, "", "redirect", false},
-		"success in HTML": {
-			200, "text/html", `<html>Sign in to the hotel's network</html>`, client.Foreign, "", "is not Almoner",
-			false,
-		},
-		"success in no JSON": {200, "application/json", `<html>`, client.Foreign, "", "not the expected JSON", false},
-		"endless refusal":    {500, "text/plain", strings.Repeat("x", 1<<20), client.Foreign, "", "too long", false},
-		"endless success": {
-			200, "application/json", `{"name":"` + strings.Repeat("x", 17<<20) + `"}`, client.Foreign, "", "too long",
-			false,
-		},
+		{"nested", 404, json, `{"error":{"code":"NOT_FOUND","message":"No."}}`,
+			client.Nested, "NOT_FOUND", "No.", false},
+		{"flat", 400, json, `{"error":"invalid_grant","error_description":"Gone."}`,
+			client.Flat, "invalid_grant", "Gone.", false},
+		{"flat without words", 404, json, `{"error":"not_found"}`, client.Flat, "not_found", "", false},
+		{"gateway", 403, json, `{"message":"Forbidden"}`, client.Gateway, "", "Forbidden", false},
+		{"unavailable", 503, json, unavailable, client.Nested, "UNAVAILABLE", "Soon.", true},
+		{"flat and unavailable", 503, json, silentAuthserver, client.Flat, "temporarily_unavailable", "Soon.", true},
+		{"not provisioned", 503, json, notProvisioned, client.Nested, "TENANT_NOT_PROVISIONED", "Ask.", false},
+		{"too many", 429, json, `{"error":{"code":"RATE_LIMITED","message":"Wait."}}`,
+			client.Nested, "RATE_LIMITED", "Wait.", true},
+		{"a proxy's page", 502, html, `<html><h1>Bad Gateway</h1></html>`, client.Foreign, "", foreign, true},
+		{"an empty body", 500, "", ``, client.Foreign, "", foreign, false},
+		{"a list", 500, json, `["error"]`, client.Foreign, "", foreign, false},
+		{"error of a number", 500, json, `{"error":7}`, client.Foreign, "", foreign, false},
+		{"error without a code", 500, json, `{"error":{"message":"x"}}`, client.Foreign, "", foreign, false},
+		{"a redirect", 302, html, ``, client.Foreign, "", "redirect", false},
+		{"success in HTML", 200, html, `<html>Sign in to the hotel's network</html>`,
+			client.Foreign, "", "is not Almoner", false},
+		{"success in no JSON", 200, json, `<html>`, client.Foreign, "", "not the expected JSON", false},
+		{"endless refusal", 500, "text/plain", strings.Repeat("x", 1<<20), client.Foreign, "", "too long", false},
+		{"endless success", 200, json, `{"name":"` + strings.Repeat("x", 17<<20) + `"}`,
+			client.Foreign, "", "too long", false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			got := get(t, against(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", c.kind)
 				w.Header().Set("X-Request-Id", "id-7")

@@ -44,14 +44,14 @@ func TestPage_ExposesCursor(t *testing.T) {
 		}
 		answer(w, 200, `{"data":[{"id":"1"}],"meta":{"count":1,"nextCursor":"n"}}`)
 	})
-	filter := client.ProgrammeFilter{Status: client.Draft}
-	first, err := c.Programmes.Page(t.Context(), filter, "")
-	if err != nil || first.Next != "n" || first.Records[0].ID != "1" {
-		t.Errorf("%+v, %v", first, err)
-	}
-	second, err := c.Programmes.Page(t.Context(), filter, first.Next)
-	if err != nil || second.Next != "" || second.Records[0].ID != "2" {
-		t.Errorf("%+v, %v", second, err)
+	for cursor, want := range map[string]client.Page[client.Programme]{
+		"":  {Records: []client.Programme{{ID: "1"}}, Next: "n"},
+		"n": {Records: []client.Programme{{ID: "2"}}},
+	} {
+		got, err := c.Programmes.Page(t.Context(), client.ProgrammeFilter{Status: client.Draft}, cursor)
+		if err != nil || got.Next != want.Next || got.Records[0].ID != want.Records[0].ID {
+			t.Errorf("%q: %+v, %v, want %+v", cursor, got, err, want)
+		}
 	}
 	sent, err := c.Forms.SubmissionsPage(t.Context(), "f", client.SubmissionFilter{Status: "accepted"}, "n")
 	if err != nil || sent.Next != "" || sent.Records[0].ID != "2" {

@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/oauth2"
-
 	"github.com/almonerhq/almoner/shared/client"
 )
 
@@ -32,7 +30,6 @@ func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
 		return err
 	}
 	three := client.Retries{Most: 3, LongestWait: 2 * time.Second}
-	const unavailable = `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`
 	for name, c := range map[string]struct {
 		call    func(*client.Client) error
 		retries client.Retries
@@ -45,13 +42,11 @@ func TestRetries_RepeatOnlySafeRequests(t *testing.T) {
 		"write":                 {write, three, 429, "", unavailable, 4},
 		"as it comes":           {read, client.Retries{}, 503, "", unavailable, 1},
 		"no key, no repetition": {register, three, 503, "", unavailable, 1},
-		"not provisioned": {
-			read, three, 503, "", `{"error":{"code":"TENANT_NOT_PROVISIONED","message":"Ask."}}`, 1,
-		},
-		"a mistake":        {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
-		"too long to wait": {read, three, 503, "3", unavailable, 1},
-		"a foreign 503":    {read, three, 503, "", `<html>`, 4},
-		"no answer":        {write, three, 0, "", "", 4},
+		"not provisioned":       {read, three, 503, "", notProvisioned, 1},
+		"a mistake":             {write, three, 400, "", `{"error":{"code":"VALIDATION_ERROR","message":"No."}}`, 1},
+		"too long to wait":      {read, three, 503, "3", unavailable, 1},
+		"a foreign 503":         {read, three, 503, "", `<html>`, 4},
+		"no answer":             {write, three, 0, "", "", 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var keys []string
@@ -82,7 +77,7 @@ func TestRetries_WaitAsLongAsAnswerSays(t *testing.T) {
 		api := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
 			if time.Now().Equal(began) {
 				w.Header().Set("Retry-After", "1")
-				answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
+				answer(w, 503, unavailable)
 				return
 			}
 			answer(w, 201, `{"id":"made"}`)
@@ -116,7 +111,6 @@ func inMemory(t *testing.T, serve http.HandlerFunc, options ...client.Option) *c
 		serve(recorder, r)
 		return recorder.Result(), nil
 	})}
-	tokens := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: secret})
 	c, err := client.New("http://memory", "tenant", tokens, append(options, client.WithHTTPClient(direct))...)
 	must(t, err)
 	return c
@@ -140,8 +134,7 @@ func TestIntrospect_RepeatsRequestOnClosedConnection(t *testing.T) {
 			closed++
 			panic(http.ErrAbortHandler)
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"active":true}`)
+		answer(w, 200, `{"active":true}`)
 	}))
 	defer server.Close()
 	service := client.Service{BaseURL: server.URL, ClientID: "c", Secret: "s"}
@@ -161,7 +154,7 @@ func TestRetries_WaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600")
-			answer(w, 503, `{"error":{"code":"UNAVAILABLE","message":"Soon."}}`)
+			answer(w, 503, unavailable)
 		}, client.WithRetries(client.Retries{Most: 5, LongestWait: 2 * time.Hour}))
 		began := time.Now()
 		cancelled, cancel := context.WithCancel(t.Context())

@@ -20,13 +20,13 @@ import (
 // A tokenEndpoint rotates refresh tokens as Almoner does: r1, r2 and so on, each valid once. It repeats its last answer
 // for the same Idempotency-Key.
 type tokenEndpoint struct {
-	mu     sync.Mutex
-	forms  []url.Values
-	keys   []string
-	next   int
-	last   string // Idempotency-Key of the last rotation
-	loses  int    // answers to lose
-	refuse func() (status int, body string, instead bool)
+	mu      sync.Mutex
+	forms   []url.Values
+	keys    []string
+	next    int
+	last    string   // Idempotency-Key of the last rotation
+	loses   int      // answers to lose
+	outages []string // bodies of 503s before the first answer
 }
 
 func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -36,12 +36,11 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.forms = append(e.forms, r.PostForm)
 	key := r.Header.Get("Idempotency-Key")
 	e.keys = append(e.keys, key)
-	if e.refuse != nil {
-		if status, body, instead := e.refuse(); instead {
-			w.Header().Set("Retry-After", "60") // longer than a source waits
-			answer(w, status, body)
-			return
-		}
+	if len(e.outages) > 0 {
+		w.Header().Set("Retry-After", "60") // longer than a source waits
+		answer(w, 503, e.outages[0])
+		e.outages = e.outages[1:]
+		return
 	}
 	presented := r.PostForm.Get("refresh_token")
 	if repeated := presented == fmt.Sprintf("r%d", e.next-1) && key == e.last; !repeated {
@@ -74,6 +73,24 @@ func expired() *oauth2.Token {
 	return &oauth2.Token{AccessToken: "a1", RefreshToken: "r1", Expiry: time.Now().Add(-time.Minute)}
 }
 
+// wantsNext checks that the source has the token of the first refresh.
+func wantsNext(t *testing.T, source oauth2.TokenSource) {
+	t.Helper()
+	if token, err := source.Token(); err != nil || token.AccessToken != "a2" {
+		t.Errorf("%+v, %v, want a2", token, err)
+	}
+}
+
+// wantsValues checks the values of a form or a query.
+func wantsValues(t *testing.T, got url.Values, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		if got.Get(name) != value {
+			t.Errorf("%s is %q, want %q", name, got.Get(name), value)
+		}
+	}
+}
+
 func TestSource_ConcurrentCallersShareOneRefresh(t *testing.T) {
 	endpoint, connector := rotating(t)
 	var kept []string
@@ -95,16 +112,12 @@ func TestSource_ConcurrentCallersShareOneRefresh(t *testing.T) {
 	if len(endpoint.forms) != 1 || len(kept) != 1 || kept[0] != "r2" {
 		t.Fatalf("%d refreshes, kept %v", len(endpoint.forms), kept)
 	}
-	for name, want := range map[string]string{
+	wantsValues(t, endpoint.forms[0], map[string]string{
 		"grant_type":    "refresh_token",
 		"client_id":     "c",
 		"resource":      connector.Resource,
 		"refresh_token": "r1",
-	} {
-		if endpoint.forms[0].Get(name) != want {
-			t.Errorf("%s is %q", name, endpoint.forms[0].Get(name))
-		}
-	}
+	})
 }
 
 func TestSource_UnstoredTokenIsNotUsed(t *testing.T) {
@@ -149,15 +162,7 @@ func TestSource_EndedGrantIsNotRefreshedAgain(t *testing.T) {
 
 func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 	endpoint, connector := rotating(t)
-	failures := []string{`{"error":"temporarily_unavailable","error_description":"Soon."}`, `<html>`}
-	endpoint.refuse = func() (int, string, bool) {
-		if len(failures) == 0 {
-			return 0, "", false
-		}
-		body := failures[0]
-		failures = failures[1:]
-		return 503, body, true
-	}
+	endpoint.outages = []string{silentAuthserver, `<html>`}
 	source := connector.Source(t.Context(), expired(), nil)
 	for range 2 {
 		_, err := source.Token()
@@ -166,9 +171,7 @@ func TestSource_OutageDoesNotEndGrant(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if token, err := source.Token(); err != nil || token.AccessToken != "a2" {
-		t.Errorf("%v", err)
-	}
+	wantsNext(t, source)
 	if keys := slices.Compact(slices.Clone(endpoint.keys)); len(endpoint.keys) != 3 || len(keys) != 1 {
 		t.Errorf("the next calls do not repeat the key: %q", endpoint.keys)
 	}
@@ -196,9 +199,7 @@ func TestSource_RefreshSurvivesCancelledContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	source := connector.Source(ctx, expired(), nil)
 	cancel()
-	if token, err := source.Token(); err != nil || token.AccessToken != "a2" {
-		t.Errorf("%v", err)
-	}
+	wantsNext(t, source)
 }
 
 func TestFinish_ChecksCallback(t *testing.T) {
@@ -206,41 +207,30 @@ func TestFinish_ChecksCallback(t *testing.T) {
 	q := connector.Ask()
 	asked, err := url.Parse(q.URL)
 	must(t, err)
-	for name, want := range map[string]string{
+	wantsValues(t, asked.Query(), map[string]string{
 		"response_type":         "code",
 		"client_id":             "c",
 		"resource":              connector.Resource,
 		"state":                 q.State,
 		"code_challenge_method": "S256",
 		"code_challenge":        oauth2.S256ChallengeFromVerifier(q.Verifier),
+	})
+	state, iss, code := []string{q.State}, []string{connector.BaseURL}, []string{"x"}
+	for name, c := range map[string]struct {
+		question client.Question
+		callback url.Values
+	}{
+		"another state":  {q, url.Values{"state": {"x"}, "iss": iss, "code": code}},
+		"no state":       {q, url.Values{"iss": iss, "code": code}},
+		"another issuer": {q, url.Values{"state": state, "iss": {"https://evil.example"}, "code": code}},
+		"no issuer":      {q, url.Values{"state": state, "code": code}},
+		"no code":        {q, url.Values{"state": state, "iss": iss}},
+		"empty state":    {client.Question{}, url.Values{"state": {""}, "iss": iss, "code": code}},
 	} {
-		if asked.Query().Get(name) != want {
-			t.Errorf("%s is %q", name, asked.Query().Get(name))
+		_, err := connector.Finish(t.Context(), c.question, c.callback)
+		if _, asked := errors.AsType[*client.Error](err); err == nil || asked {
+			t.Errorf("%s: %v, want an error without a request", name, err)
 		}
-	}
-	good := url.Values{"state": {q.State}, "iss": {connector.BaseURL}, "code": {"x"}}
-	for name, spoil := range map[string]func(url.Values){
-		"another state":  func(v url.Values) { v.Set("state", "x") },
-		"no state":       func(v url.Values) { v.Del("state") },
-		"another issuer": func(v url.Values) { v.Set("iss", "https://evil.example") },
-		"no issuer":      func(v url.Values) { v.Del("iss") },
-		"no code":        func(v url.Values) { v.Del("code") },
-	} {
-		callback := url.Values{}
-		for key, values := range good {
-			callback[key] = values
-		}
-		spoil(callback)
-		if _, err := connector.Finish(t.Context(), q, callback); err == nil {
-			t.Errorf("%s: no error", name)
-		} else if _, asked := errors.AsType[*client.Error](err); asked {
-			t.Errorf("%s: the code was sent: %v", name, err)
-		}
-	}
-	_, err = connector.Finish(t.Context(), client.Question{},
-		url.Values{"state": {""}, "iss": {connector.BaseURL}, "code": {"x"}})
-	if _, asked := errors.AsType[*client.Error](err); err == nil || asked {
-		t.Errorf("empty state accepted: %v", err)
 	}
 	denied := url.Values{
 		"state":             {q.State},

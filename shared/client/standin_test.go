@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -42,14 +41,7 @@ func standIn() *httptest.Server {
 			answer(w, 400, `{"error":"invalid_grant","error_description":"The grant was revoked."}`)
 			return
 		}
-		body, _ := json.Marshal(map[string]any{
-			"access_token":  "a",
-			"token_type":    "Bearer",
-			"expires_in":    1,
-			"tenant_id":     "t",
-			"refresh_token": "r",
-		})
-		answer(w, 200, string(body))
+		answer(w, 200, `{"access_token":"a","token_type":"Bearer","expires_in":1,"tenant_id":"t","refresh_token":"r"}`)
 	})
 	return httptest.NewServer(mux)
 }

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/client"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // The secret, message and signature are those of the specification of Standard Webhooks.
 const (
@@ -74,12 +77,5 @@ func TestWebhookVerifier(t *testing.T) {
 		if _, err := client.NewWebhookVerifier(secret); err == nil {
 			t.Errorf("%q is accepted as a secret", secret.Reveal())
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
