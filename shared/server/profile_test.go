@@ -42,9 +42,8 @@ func startChild(t *testing.T, dir string) *exec.Cmd {
 		err = child.Start()
 	}
 	must(t, err)
-	if _, err := out.Read(make([]byte, 6)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = out.Read(make([]byte, len("ready\n")))
+	must(t, err)
 	return child
 }
 
@@ -54,14 +53,17 @@ func TestProfileOnSignal_WritesProfiles(t *testing.T) {
 	t.Cleanup(func() { _, _ = child.Process.Kill(), child.Wait() })
 	must(t, child.Process.Signal(syscall.SIGUSR1))
 	for _, name := range []string{"child.memory.json", "child.heap.pprof", "child.cpu.pprof"} {
-		file := filepath.Join(dir, name)
 		if name == "child.cpu.pprof" { // the end of the process cuts it short
 			must(t, child.Process.Signal(syscall.SIGTERM))
 		}
-		content := waitForFile(t, file)
-		if filepath.Ext(file) == ".pprof" {
+		var content []byte
+		await.NoError(t, func() (err error) {
+			content, err = os.ReadFile(filepath.Join(dir, name))
+			return err
+		})
+		if filepath.Ext(name) == ".pprof" {
 			if !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // profiles are gzip files
-				t.Errorf("%s is not a profile", filepath.Base(file))
+				t.Errorf("%s is not a profile", name)
 			}
 			continue
 		}
@@ -71,13 +73,4 @@ func TestProfileOnSignal_WritesProfiles(t *testing.T) {
 			t.Errorf("%s %v", content, err)
 		}
 	}
-}
-
-func waitForFile(t *testing.T, path string) (content []byte) {
-	t.Helper()
-	await.NoError(t, func() (err error) {
-		content, err = os.ReadFile(path)
-		return err
-	})
-	return content
 }

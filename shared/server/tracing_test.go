@@ -175,11 +175,13 @@ func TestStart_IsOffWithoutCollector(t *testing.T) {
 // An unknown method in a request names no span, because collectors count by name.
 func TestServer_UnknownMethodNamesNoSpan(t *testing.T) {
 	tracing, kept := recorded(1)
-	h := handler(tracing, func(_ http.ResponseWriter, r *http.Request) { web.RecordRoute(r.Context(), "/things/{id}") })
 	request := httptest.NewRequest("MADEUP", "/things/7", nil)
-	h.ServeHTTP(httptest.NewRecorder(), request)
-	request.URL.Path = "/nothing"
-	handler(tracing, func(http.ResponseWriter, *http.Request) {}).ServeHTTP(httptest.NewRecorder(), request)
+	for _, next := range []http.HandlerFunc{
+		http.NotFound,
+		func(_ http.ResponseWriter, r *http.Request) { web.RecordRoute(r.Context(), "/things/{id}") },
+	} {
+		handler(tracing, next).ServeHTTP(httptest.NewRecorder(), request)
+	}
 	for _, span := range kept.GetSpans() {
 		if strings.Contains(span.Name, "MADEUP") {
 			t.Errorf("span name %s", span.Name)
@@ -204,29 +206,21 @@ func TestStart_LogsMistakesWithoutSecrets(t *testing.T) {
 func TestSettings_CheckReportsMistakes(t *testing.T) {
 	const endpoint, headers = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
 	const share = "OTEL_TRACES_SAMPLER_ARG"
-	for _, wrong := range [][2]string{
-		{endpoint, "hush:4317"},
-		{endpoint, "grpc://hush:4317"},
-		{endpoint, "http://"},
-		{endpoint, "http://user:hush@collector:4318"},
-		{endpoint, "http://collector:4318?key=hush"},
-		{endpoint, "http://collector:4318#hush"},
-		{endpoint, "http://hush:port:x"},
-		{headers, "Bearer hush"},
-		{headers, "=hush"},
-		{headers, "hush="},
-		{headers, "x=%zzhush"},
-		{headers, "x y=hush"},
-		{headers, "x=hush%0d%0ay: z"},
-		{headers, "x=hush,"},
-		{share, "1.1"},
-		{share, "-0.1"},
-		{share, "NaN"},
-		{share, "hush"},
+	for name, values := range map[string][]string{
+		endpoint: {
+			"hush:4317", "grpc://hush:4317", "http://", "http://user:hush@collector:4318",
+			"http://collector:4318?key=hush", "http://collector:4318#hush", "http://hush:port:x",
+		},
+		headers: {
+			"Bearer hush", "=hush", "hush=", "x=%zzhush", "x y=hush", "x=hush%0d%0ay: z", "x=hush,",
+		},
+		share: {"1.1", "-0.1", "NaN", "hush"},
 	} {
-		_, err := envconf.Load(&TraceSettings{}, []string{wrong[0] + "=" + wrong[1]})
-		if err == nil || !strings.HasPrefix(err.Error(), wrong[0]) || strings.Contains(err.Error(), "hush") {
-			t.Errorf("%s=%s: %v", wrong[0], wrong[1], err)
+		for _, wrong := range values {
+			_, err := envconf.Load(&TraceSettings{}, []string{name + "=" + wrong})
+			if err == nil || !strings.HasPrefix(err.Error(), name) || strings.Contains(err.Error(), "hush") {
+				t.Errorf("%s=%s: %v", name, wrong, err)
+			}
 		}
 	}
 	reading, _ := envconf.Load(&TraceSettings{}, []string{endpoint + "=hush", headers + "=hush", share + "=2"})
@@ -259,15 +253,7 @@ func TestStart_SendsTracesAccordingToSettings(t *testing.T) {
 		t.Helper()
 		tracing, err := StartTracing(t.Context(), s, "trial", 0, slog.New(slog.DiscardHandler))
 		must(t, err)
-		send(
-			tracing.Server(
-				web.Observe(http.NotFoundHandler(), slog.New(slog.DiscardHandler), http.NotFoundHandler(),
-					tracing.Watchers()...),
-				nil,
-			),
-			stranger,
-			"",
-		)
+		send(handler(tracing, http.NotFound), stranger, "")
 		tracing.Stop()
 		select {
 		case r := <-received:

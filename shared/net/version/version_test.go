@@ -7,7 +7,6 @@ import (
 )
 
 func TestCommit_PrefersStampedOverRepository(t *testing.T) {
-	t.Parallel()
 	built := func(settings ...debug.BuildSetting) *debug.BuildInfo { return &debug.BuildInfo{Settings: settings} }
 	revision := debug.BuildSetting{Key: "vcs.revision", Value: "abc123"}
 	for _, c := range []struct {
@@ -30,7 +29,6 @@ func TestCommit_PrefersStampedOverRepository(t *testing.T) {
 }
 
 func TestLine_NamesProgramVersionCommitAndGo(t *testing.T) {
-	t.Parallel()
 	line := Line("authserver")
 	for _, want := range []string{"authserver " + Number + ", commit ", ", go1."} {
 		if !strings.Contains(line, want) {

@@ -39,14 +39,15 @@ func TestAwaitReady_AsksUntilReady(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), 0); err == nil || asked.Load() != 1 {
+	address := server.Listener.Addr().String()
+	if err := AwaitReady(t.Context(), address, 0); err == nil || asked.Load() != 1 {
 		t.Errorf("without a wait: asked %d times, %v", asked.Load(), err)
 	}
-	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), time.Minute); err != nil || asked.Load() != 3 {
+	if err := AwaitReady(t.Context(), address, time.Minute); err != nil || asked.Load() != 3 {
 		t.Errorf("asked %d times, %v", asked.Load(), err)
 	}
 	asked.Store(-1000)
-	if err := AwaitReady(t.Context(), server.Listener.Addr().String(), 2*probeInterval); err == nil {
+	if err := AwaitReady(t.Context(), address, 2*probeInterval); err == nil {
 		t.Error("no error when the wait is over")
 	}
 }

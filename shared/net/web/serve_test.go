@@ -16,15 +16,17 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+var must = testkit.Must
 
 // A gateway cannot resend a POST that it has sent on an established connection.
 func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 	t.Parallel()
 	l := anyListener(t)
-	const peers = 20
 	var connections []net.Conn
-	for range peers {
+	for range 20 {
 		connection, err := net.Dial("tcp", l.Addr().String())
 		must(t, err)
 		defer func() { _ = connection.Close() }()
@@ -37,9 +39,7 @@ func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 	if err := server.Serve(l); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("serve: %v", err)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("end: %v", err)
-	}
+	must(t, <-ended)
 	for _, connection := range connections {
 		_ = connection.SetReadDeadline(time.Now().Add(await.Long))
 		if answer, err := io.ReadAll(connection); err != nil || len(answer) == 0 {
@@ -96,15 +96,10 @@ func TestServe_RequestInFlightClosesItsConnection(t *testing.T) {
 		<-begun
 		stop()
 	}()
-	response, err := http.Get("http://" + address)
-	must(t, err)
-	_ = response.Body.Close()
-	if !response.Close {
+	if _, closes := fetch(t, address); !closes {
 		t.Error("the response does not close the connection")
 	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	must(t, <-served)
 }
 
 func TestServe_ListensOnceReady(t *testing.T) {
@@ -113,26 +108,20 @@ func TestServe_ListensOnceReady(t *testing.T) {
 	at := l.Addr().String()
 	_ = l.Close()
 	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	var asked atomic.Int64
+	asked := 0
 	ready := func(context.Context) error {
-		if connection, err := net.Dial("tcp", at); err == nil {
-			_ = connection.Close()
+		if accepts(at) {
 			t.Error("the server listens before it is ready")
 		}
-		if asked.Add(1) < 3 {
+		if asked++; asked < 3 {
 			return errors.New("not yet")
 		}
 		return nil
 	}
-	go func() {
-		served <- Serve(ctx, Server{
-			Address: at,
-			Ready:   ready,
-		}, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(net.Addr) { stop() })
-	}()
-	if err := <-served; err != nil || asked.Load() != 3 {
-		t.Errorf("%v after %d calls of Ready", err, asked.Load())
+	err := Serve(ctx, Server{Address: at, Ready: ready}, http.NotFoundHandler(), slog.New(slog.DiscardHandler),
+		func(net.Addr) { stop() })
+	if err != nil || asked != 3 {
+		t.Errorf("%v after %d calls of Ready", err, asked)
 	}
 }
 
@@ -243,9 +232,8 @@ func TestServe_LeavesContextOfLongRequest(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody",
 		} {
-			if _, err := io.WriteString(client, request); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(client, request)
+			must(t, err)
 			response, err := http.ReadResponse(bufio.NewReader(client), nil)
 			must(t, err)
 			if response.StatusCode != http.StatusOK {
@@ -303,13 +291,6 @@ func (p pipeListener) Close() error {
 
 func (p pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // pacedServer serves a response of length bytes, and reports how writing it ended.
 func pacedServer(t *testing.T, p pace, length int) (address string, ended <-chan error) {
 	t.Helper()
@@ -330,9 +311,8 @@ func ask(t *testing.T, address string) net.Conn {
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	must(t, c.(*net.TCPConn).SetReadBuffer(16<<10))
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	must(t, err)
 	return c
 }
 
@@ -373,15 +353,10 @@ func TestPace_CutsOffSlowReaders(t *testing.T) {
 func TestPace_ReadersGetEveryByte(t *testing.T) {
 	t.Parallel()
 	address, ended := pacedServer(t, pace{64 << 10, await.Long, await.Long}, 9<<20+1)
-	response, err := http.Get("http://" + address)
-	must(t, err)
-	defer func() { _ = response.Body.Close() }()
-	if n, err := io.Copy(io.Discard, response.Body); n != 9<<20+1 || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
+	if body, _ := fetch(t, address); len(body) != 9<<20+1 {
+		t.Errorf("%d bytes", len(body))
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must(t, <-ended)
 }
 
 // A handler that streams a long response can set a later deadline. Otherwise the response ends at the usual deadline.

@@ -115,6 +115,17 @@ func serving(t *testing.T, config Server, handler http.HandlerFunc) (address str
 	return (<-listens).String(), stop, served
 }
 
+// fetch requests a page. It returns its content, and whether the response closes the connection.
+func fetch(t *testing.T, address string) (body string, closes bool) {
+	t.Helper()
+	response, err := http.Get("http://" + address)
+	must(t, err)
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	must(t, err)
+	return string(content), response.Close
+}
+
 func TestServe_FinishesRequestsInFlight(t *testing.T) {
 	entered := make(chan struct{})
 	address, stop, served := serving(t, Server{}, func(w http.ResponseWriter, r *http.Request) {
@@ -123,21 +134,12 @@ func TestServe_FinishesRequestsInFlight(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "done")
 	})
-	answer := make(chan string, 1)
 	go func() {
-		response, err := http.Get("http://" + address)
-		if err != nil {
-			answer <- err.Error()
-			return
-		}
-		body, _ := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		answer <- string(body)
+		<-entered
+		stop()
 	}()
-	<-entered
-	stop()
-	if got := <-answer; got != "done" {
-		t.Errorf("request in flight: %s", got)
+	if body, _ := fetch(t, address); body != "done" {
+		t.Errorf("request in flight: %s", body)
 	}
 	must(t, <-served)
 }
@@ -176,28 +178,18 @@ func TestServe_GivesNotice(t *testing.T) {
 	address, stop, served := serving(t, config, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, Leaving(r.Context()))
 	})
-	url := "http://" + address
-	ask := func() (body string, closes bool) {
-		t.Helper()
-		response, err := http.Get(url)
-		must(t, err)
-		content, _ := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		return string(content), response.Close
-	}
-	if body, closes := ask(); body != "false" || closes {
+	if body, closes := fetch(t, address); body != "false" || closes {
 		t.Errorf("before: leaving %s, closing %t", body, closes)
 	}
 	stop()
 	await.True(t, "a response during the notice closes its connection", func() bool {
-		body, closes := ask()
+		body, closes := fetch(t, address)
 		return body == "true" && closes
 	})
 	close(noticeOver)
 	must(t, <-served)
-	if response, err := http.Get(url); err == nil {
-		_ = response.Body.Close()
-		t.Error("response after the notice")
+	if accepts(address) {
+		t.Error("a connection is accepted after the notice")
 	}
 }
 
@@ -290,19 +282,6 @@ func TestNewLogger_LinesHaveRequestIDs(t *testing.T) {
 	}
 }
 
-func BenchmarkObserve(b *testing.B) {
-	handler := Observe(status(200), NewLogger(discard{}, slog.LevelInfo), status(500))
-	request := httptest.NewRequest("GET", "/v1/programmes/programmes", nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		handler.ServeHTTP(httptest.NewRecorder(), request)
-	}
-}
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
 // F18: the access log names the credential and the address of a request, and no secret.
 func TestObserve_AccessLogNamesCaller(t *testing.T) {
 	var out bytes.Buffer
@@ -341,21 +320,10 @@ func TestObserve_AccessLogNamesCaller(t *testing.T) {
 
 func TestSetRateLimited_WritesEachLimit(t *testing.T) {
 	h := http.Header{}
-	SetRateLimited(h, 1500*time.Millisecond,
-		RateLimit{
-			Name:      "sign-in",
-			Quota:     10,
-			Window:    15 * time.Minute,
-			Remaining: -3,
-			Reset:     89*time.Second + time.Millisecond,
-		},
-		RateLimit{
-			Name:      "in-flight",
-			Quota:     64,
-			Unit:      UnitConcurrentRequests,
-			Remaining: 7,
-		},
-	)
+	signIn := RateLimit{Name: "sign-in", Quota: 10, Window: 15 * time.Minute, Remaining: -3}
+	signIn.Reset = 89*time.Second + time.Millisecond
+	inFlight := RateLimit{Name: "in-flight", Quota: 64, Unit: UnitConcurrentRequests, Remaining: 7}
+	SetRateLimited(h, 1500*time.Millisecond, signIn, inFlight)
 	for name, want := range map[string]string{
 		"RateLimit-Policy": `"sign-in";q=10;w=900, "in-flight";q=64;qu="concurrent-requests"`,
 		"RateLimit":        `"sign-in";r=0;t=90, "in-flight";r=7`,

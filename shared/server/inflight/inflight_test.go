@@ -7,14 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func mustEnter(t *testing.T, r *Requests[string], key string) Turn {
 	t.Helper()
 	turn, err := r.Enter(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return turn
 }
 
@@ -176,17 +176,14 @@ func TestEnter_TotalIsSharedInOrderOfArrival(t *testing.T) {
 		if len(turns) != 0 {
 			t.Error("more requests run than the total")
 		}
-		other.Leave(false)
-		if got := <-turns; got != "c" { // a came before it, but is at its own bound
-			t.Errorf("%s got the turn, want c", got)
-		}
-		first.Leave(false)
-		if got := <-turns; got != "a" {
-			t.Errorf("%s got the turn, want a", got)
-		}
-		second.Leave(false)
-		if got := <-turns; got != "b" {
-			t.Errorf("%s got the turn, want b", got)
+		for _, c := range []struct {
+			ends Turn
+			next string
+		}{{other, "c"}, {first, "a"}, {second, "b"}} { // a came before c, but is at its own bound
+			c.ends.Leave(false)
+			if got := <-turns; got != c.next {
+				t.Errorf("%s got the turn, want %s", got, c.next)
+			}
 		}
 		for _, turn := range entered {
 			turn.Leave(false)
