@@ -13,6 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A signingKey is a signing key for ES256.
@@ -22,9 +23,7 @@ type signingKey struct{ jose.JSONWebKey }
 func newKey(t testing.TB, name string) signingKey {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return named(private, name)
 }
 
@@ -37,13 +36,9 @@ func named(raw any, name string) signingKey {
 func (s signingKey) sign(t testing.TB, c accesstoken.Claims) string {
 	t.Helper()
 	signing, err := accesstoken.NewSigningKey(s.JSONWebKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	token, err := accesstoken.Sign(signing, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return token.Reveal()
 }
 
@@ -58,9 +53,7 @@ func jwks(t testing.TB, keys ...signingKey) string {
 		set.Keys = append(set.Keys, key.JSONWebKey)
 	}
 	content, err := json.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return string(content)
 }
 

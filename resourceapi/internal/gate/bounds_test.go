@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // A credential has at most two searches in flight, and a workspace runs as many at once as it may; others wait 2 s.
@@ -25,43 +27,79 @@ func TestEnterSearch_LimitsSearchesOfCredentialAndWorkspace(t *testing.T) {
 			held := presented{question: standing.Query{PATHash: []byte{token}}}
 			w := httptest.NewRecorder()
 			turn, err := bounds.requests.Enter(t.Context(), w.Header(), held.key())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer turn.Leave(false)
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			leave, err = bounds.enterSearch(w.Header(), r, held, turn, workspaceID)
 			return leave, w.Header().Get("RateLimit"), err
 		}
-		first, header, err := enter(1)
-		if err != nil || header != `"requests-in-flight";r=63, "searches-in-flight";r=1` {
-			t.Fatalf("%s, %v", header, err)
+		var leave []func(error)
+		for left := 1; left >= 0; left-- {
+			one, header, err := enter(1)
+			if want := fmt.Sprintf(`"requests-in-flight";r=63, "searches-in-flight";r=%d`, left); header != want {
+				t.Errorf("%s, want %s", header, want)
+			}
+			testkit.Must(t, err)
+			leave = append(leave, one)
 		}
-		second, header, err := enter(1)
-		if err != nil || header != `"requests-in-flight";r=63, "searches-in-flight";r=0` {
-			t.Fatalf("%s, %v", header, err)
+		refused := func(what string, token byte) {
+			t.Helper()
+			if _, _, err := enter(token); err == nil || apierr.Of(err).Kind != apierr.RateLimited {
+				t.Errorf("the third search of a %s: %v", what, err)
+			}
 		}
-		if _, _, err = enter(1); err == nil || apierr.Of(err).Kind != apierr.RateLimited {
-			t.Errorf("the third search of a credential: %v", err)
-		}
+		refused("credential", 1)
 		began := time.Now()
 		for range 3 { // each frees its place
-			if _, _, err = enter(2); err == nil || apierr.Of(err).Kind != apierr.RateLimited {
-				t.Errorf("the third search of a workspace: %v", err)
-			}
+			refused("workspace", 2)
 		}
 		if waited := time.Since(began); waited != 3*maxSearchWait {
 			t.Errorf("waited %s", waited)
 		}
-		first(nil)
+		leave[0](nil)
 		third, _, err := enter(2)
-		if err != nil {
-			t.Errorf("after a search ended: %v", err)
-		}
-		second(nil)
+		testkit.Must(t, err) // after a search ended
+		leave[1](nil)
 		third(nil)
 		if bounds.searches.Len() != 0 || bounds.workspaces.Len() != 0 {
 			t.Error("searches that ended are counted")
+		}
+	})
+}
+
+// At most three long pages of one workspace are read at once. Another workspace does not wait for them.
+func TestReadInTurn_LimitsConcurrentReadsPerWorkspace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bounds := NewBounds(1)
+		greedy := Caller{WorkspaceID: uuid.New(), reads: bounds.reads}
+		other := Caller{WorkspaceID: uuid.New(), reads: bounds.reads}
+		reading, release := 0, make(chan struct{})
+		for range 10 {
+			go func() {
+				err := greedy.ReadInTurn(t.Context(), func() error {
+					reading++ // one goroutine at a time: each comes to its wait before the next
+					<-release
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if reading != maxReads {
+			t.Errorf("%d concurrent reads of one workspace, want %d", reading, maxReads)
+		}
+		read := false
+		if err := other.ReadInTurn(t.Context(), func() error { read = true; return nil }); err != nil || !read {
+			t.Errorf("read of another workspace did not run: %v", err)
+		}
+		for range 10 {
+			release <- struct{}{}
+			synctest.Wait()
+		}
+		if reading != 10 || bounds.reads.Len() != 0 {
+			t.Errorf("%d of 10 pages were read, %d workspaces left in the table", reading, bounds.reads.Len())
 		}
 	})
 }
@@ -159,19 +197,17 @@ func TestGuard_ExportsAndSearchesWithinBounds(t *testing.T) {
 		ask().wants(t, "a search that fails", http.StatusUnprocessableEntity, "Too expensive.")
 	}
 	still := s.caller.StillAdmitted
-	if err := still(t.Context()); err != nil {
-		t.Error(err)
+	testkit.Must(t, still(t.Context()))
+	ends := func(code string) {
+		t.Helper()
+		if err := still(t.Context()); err == nil || apierr.Of(err).StableCode() != code {
+			t.Errorf("%v, want %s", err, code)
+		}
 	}
 	s.Exec("update account.tenant_modules set enabled = false where tenant_id = $1", s.workspaceID)
-	if err := still(t.Context()); err == nil || apierr.Of(err).StableCode() != "MODULE_NOT_ENABLED" {
-		t.Errorf("after the module was turned off: %v", err)
-	}
+	ends("MODULE_NOT_ENABLED")
 	s.Member(s.workspaceID, s.user)
-	if err := still(t.Context()); err == nil || apierr.Of(err).StableCode() != "FORBIDDEN" {
-		t.Errorf("after the permission was taken: %v", err)
-	}
+	ends("FORBIDDEN")
 	s.Exec("update account.personal_access_tokens set revoked_at = now() where user_id = $1", s.user)
-	if err := still(t.Context()); err == nil || apierr.Of(err).Kind != apierr.Unauthenticated {
-		t.Errorf("after the credential ended: %v", err)
-	}
+	ends("UNAUTHENTICATED")
 }

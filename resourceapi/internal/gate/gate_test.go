@@ -80,24 +80,22 @@ func TestGuard_RefusesInvalidCredential(t *testing.T) {
 	}
 	var real accesstoken.Claims
 	_ = token(func(c *accesstoken.Claims) { real = *c })
-	forged := newKey(t, postgrestest.KeyID).sign(t, real)
+	forged, past := newKey(t, postgrestest.KeyID).sign(t, real), time.Now().Add(-time.Minute)
 	const invalid, expired, other = "not valid", "expired. Get a new one", "for another resource"
 	for what, c := range map[string]struct{ credential, message string }{
-		"two tokens":              {s.pat + " " + s.pat, "one bearer token"},
-		"no token of this server": {"swordfish", "not valid"},
-		"strange character":       {s.pat[:len(s.pat)-1] + "!", "one bearer token"},
-		"checksum wrong":          {s.miscopied(), "not valid"},
-		"cut":                     {s.pat[:len(s.pat)-1], "not valid"},
-		"revoked":                 {ended("revoked_at = now()"), "not valid"},
-		"expired":                 {ended("expires_at = now()"), expired},
-		"access token, forged":    {forged, "not valid"},
-		"access token, expired": {token(func(c *accesstoken.Claims) {
-			c.Expires = time.Now().Add(-time.Minute)
-		}), expired},
+		"two tokens":                {s.pat + " " + s.pat, "one bearer token"},
+		"no token of this server":   {"swordfish", invalid},
+		"strange character":         {s.pat[:len(s.pat)-1] + "!", "one bearer token"},
+		"checksum wrong":            {s.miscopied(), invalid},
+		"cut":                       {s.pat[:len(s.pat)-1], invalid},
+		"revoked":                   {ended("revoked_at = now()"), invalid},
+		"expired":                   {ended("expires_at = now()"), expired},
+		"access token, forged":      {forged, invalid},
+		"access token, expired":     {token(func(c *accesstoken.Claims) { c.Expires = past }), expired},
 		"token of another resource": {token(func(c *accesstoken.Claims) { c.Audience = issuer + "/mcp" }), other},
 		"token of another user":     {token(func(c *accesstoken.Claims) { c.Subject = uuid.New() }), invalid},
 		"token of unknown grant":    {token(func(c *accesstoken.Claims) { c.GrantID = uuid.New() }), invalid},
-		"grant revoked":             {endedGrant("state = 'revoked', revoked_at = now()"), "not valid"},
+		"grant revoked":             {endedGrant("state = 'revoked', revoked_at = now()"), invalid},
 		"grant ended":               {endedGrant("ends_at = now()"), expired},
 	} {
 		a := s.ask("", c.credential)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const issuer = "https://api.almoner.example"
@@ -36,14 +37,27 @@ func (c *clock) later(by time.Duration) { c.seconds.Add(int64(by / time.Second))
 type scene struct {
 	*authserver
 	*clock
-	t *testing.T
+	t    *testing.T
+	keys *Keys
 }
 
-func newScene(t *testing.T) (scene, *Keys) {
+func newScene(t *testing.T) scene {
 	t.Helper()
-	s := scene{newAuthserver(t), &clock{}, t}
+	s := scene{authserver: newAuthserver(t), clock: &clock{}, t: t}
 	s.seconds.Store(time.Now().Unix())
-	return s, NewKeys(s.URL, issuer, slog.New(slog.DiscardHandler), s.now)
+	s.keys = NewKeys(s.URL, issuer, slog.New(slog.DiscardHandler), s.now)
+	return s
+}
+
+// rotated is a scene in which the key that is in use has just got a successor.
+func rotated(t *testing.T) (a scene, next signingKey) {
+	t.Helper()
+	a = newScene(t)
+	old, next := newKey(t, "old"), newKey(t, "new")
+	a.publish(old)
+	a.verify("the first key", a.token(old), nil)
+	a.publish(old, next)
+	return a, next
 }
 
 // token returns a token that is valid for two days by the clock.
@@ -62,169 +76,126 @@ func (s scene) token(key signingKey) string {
 	})
 }
 
-func verify(t *testing.T, keys *Keys, token string) error {
-	t.Helper()
-	_, err := keys.Verify(t.Context(), token)
-	return err
+// errUnavailable stands for a refusal with status 503 and its cause for the log.
+var errUnavailable = errors.New("unavailable")
+
+// verify checks whether a token is accepted, or which error it gets.
+func (s scene) verify(what, token string, want error) {
+	s.t.Helper()
+	_, err := s.keys.Verify(s.t.Context(), token)
+	refusal, is := errors.AsType[*apierr.Error](err)
+	if is && refusal.Kind == apierr.Unavailable && refusal.Cause != nil {
+		err = errUnavailable
+	}
+	if !errors.Is(err, want) {
+		s.t.Errorf("%s: %+v, want %v", what, err, want)
+	}
 }
 
-func unavailable(err error) bool {
-	e, ok := errors.AsType[*apierr.Error](err)
-	return ok && e.Kind == apierr.Unavailable
-}
-
+// A 503 for want of keys has its cause for the log, although the JWKS is fetched at most once a second.
 func TestVerify_WithoutKeysIsUnavailableUntilFetched(t *testing.T) {
-	a, keys := newScene(t)
-	key := newKey(t, "1")
+	a, key := newScene(t), newKey(t, "1")
 	token := a.token(key)
 	a.answer(502, "")
-	if err := verify(t, keys, token); !unavailable(err) {
-		t.Errorf("%v", err)
-	}
-	if err := verify(t, keys, "a.b.c"); !errors.Is(err, accesstoken.ErrInvalid) || a.requests() != 1 {
-		t.Errorf("a malformed token: %v after %d fetches", err, a.requests())
-	}
-	a.publish(key)
-	if err := verify(t, keys, token); !unavailable(err) || a.requests() != 1 {
-		t.Errorf("%d fetches within a second: %v", a.requests(), err)
-	}
-	a.later(time.Second)
-	if err := verify(t, keys, token); err != nil {
-		t.Errorf("%v", err)
-	}
-}
-
-// Each of these 503s has its cause for the log, although the JWKS is fetched at most once a second.
-func TestReady_FailsBeforeFirstKeys(t *testing.T) {
-	a, keys := newScene(t)
-	key := newKey(t, "1")
-	a.answer(502, "")
 	for range 3 {
-		for _, err := range []error{keys.Ready(t.Context()), verify(t, keys, a.token(key))} {
-			if e, ok := errors.AsType[*apierr.Error](err); !ok || e.Kind != apierr.Unavailable || e.Cause == nil {
-				t.Errorf("%+v", err)
-			}
+		a.verify("without keys", token, errUnavailable)
+		if err := apierr.Of(a.keys.Ready(t.Context())); err.Kind != apierr.Unavailable || err.Cause == nil {
+			t.Errorf("ready without keys: %+v", err)
 		}
 	}
+	a.verify("a malformed token", "a.b.c", accesstoken.ErrInvalid)
+	a.publish(key)
+	a.verify("within a second", token, errUnavailable)
 	if a.requests() != 1 {
 		t.Errorf("%d fetches within a second", a.requests())
 	}
-	a.publish(key)
 	a.later(time.Second)
-	if err := keys.Ready(t.Context()); err != nil {
-		t.Error(err)
+	a.verify("after a second", token, nil)
+}
+
+func TestReady_FailsBeforeFirstKeys(t *testing.T) {
+	a := newScene(t)
+	a.answer(502, "")
+	if a.keys.Ready(t.Context()) == nil {
+		t.Error("ready without keys")
 	}
+	a.publish(newKey(t, "1"))
+	a.later(time.Second)
+	testkit.Must(t, a.keys.Ready(t.Context()))
 	a.answer(502, "")
 	a.later(48 * time.Hour)
-	if err := keys.Ready(t.Context()); err != nil || a.requests() != 2 {
+	if err := a.keys.Ready(t.Context()); err != nil || a.requests() != 2 {
 		t.Errorf("%v after %d fetches, want ready without another fetch", err, a.requests())
 	}
 }
 
 func TestVerify_UsesCachedKeysForOneDay(t *testing.T) {
-	a, keys := newScene(t)
-	key := newKey(t, "1")
+	a, key := newScene(t), newKey(t, "1")
 	token, fresh := a.token(key), a.token(key)
 	a.publish(key)
-	if err := verify(t, keys, token); err != nil {
-		t.Fatal(err)
-	}
+	a.verify("at first", token, nil)
 	a.Close()
 	a.later(23 * time.Hour)
-	if err := keys.fetch(t.Context(), nil); err == nil {
+	if err := a.keys.fetch(t.Context(), nil); err == nil {
 		t.Fatal("fetched from a closed server")
 	}
-	for _, one := range []string{token, fresh} {
-		if err := verify(t, keys, one); err != nil {
-			t.Errorf("within a day: %v", err)
-		}
-	}
+	a.verify("a token that is known, within a day", token, nil)
+	a.verify("a token that is new, within a day", fresh, nil)
 	a.later(time.Hour)
-	if err := verify(t, keys, token); err != nil {
-		t.Errorf("at the end of the day: %v", err)
-	}
+	a.verify("at the end of the day", token, nil)
 	a.later(time.Second)
-	for _, one := range []string{token, fresh} {
-		if err := verify(t, keys, one); !unavailable(err) {
-			t.Errorf("after a day: %v", err)
-		}
-	}
+	a.verify("a token that is known, after a day", token, errUnavailable)
+	a.verify("a token that is new, after a day", fresh, errUnavailable)
 }
 
 func TestVerify_FetchesForUnknownKeysRarely(t *testing.T) {
-	a, keys := newScene(t)
-	old, fresh := newKey(t, "old"), newKey(t, "new")
-	a.publish(old)
-	if err := verify(t, keys, a.token(old)); err != nil {
-		t.Fatal(err)
-	}
-	a.publish(old, fresh)
-	if err := verify(t, keys, a.token(fresh)); err != nil {
-		t.Errorf("the rotation was not noticed: %v", err)
-	}
+	a, next := rotated(t)
+	a.verify("after the rotation", a.token(next), nil)
 	before := a.requests()
+	forged := func() { a.verify("forged", a.token(newKey(t, uuid.NewString())), accesstoken.ErrUnknownKey) }
 	for range 50 {
-		if err := verify(t, keys, a.token(newKey(t, uuid.NewString()))); !errors.Is(err, accesstoken.ErrUnknownKey) {
-			t.Errorf("%v", err)
-		}
+		forged()
 	}
 	if more := a.requests() - before; more > unknownBurst {
 		t.Errorf("50 forged tokens caused %d fetches", more)
 	}
 	before = a.requests()
 	a.later(29 * time.Second)
-	_ = verify(t, keys, a.token(newKey(t, "x")))
+	forged()
 	if a.requests() != before {
 		t.Error("fetched again within 30 seconds")
 	}
 	a.later(2 * time.Second)
-	_ = verify(t, keys, a.token(newKey(t, "x")))
-	_ = verify(t, keys, a.token(newKey(t, "x")))
+	forged()
+	forged()
 	if more := a.requests() - before; more != 1 {
 		t.Errorf("%d fetches after 30 seconds, want 1", more)
 	}
 	a.answer(502, "")
 	a.later(31 * time.Second)
-	if err := verify(t, keys, a.token(newKey(t, "x"))); !errors.Is(err, accesstoken.ErrUnknownKey) {
-		t.Errorf("an unknown key while the JWKS fails: %v", err)
-	}
+	forged() // while the JWKS fails
 }
 
 func TestVerify_RefusesTokensOfRemovedKey(t *testing.T) {
-	a, keys := newScene(t)
-	leaked, fresh := newKey(t, "leaked"), newKey(t, "new")
+	a, leaked := newScene(t), newKey(t, "leaked")
 	a.publish(leaked)
 	token := a.token(leaked)
-	for range 2 {
-		if err := verify(t, keys, token); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a.publish(fresh)
-	if err := keys.fetch(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := verify(t, keys, token); !errors.Is(err, accesstoken.ErrUnknownKey) {
-		t.Errorf("%v", err)
-	}
+	a.verify("at first", token, nil)
+	a.verify("again", token, nil)
+	a.publish(newKey(t, "new"))
+	testkit.Must(t, a.keys.fetch(t.Context(), nil))
+	a.verify("after the key was removed", token, accesstoken.ErrUnknownKey)
 }
 
 func TestVerify_CachedTokenStillExpires(t *testing.T) {
-	a, keys := newScene(t)
-	key := newKey(t, "1")
+	a, key := newScene(t), newKey(t, "1")
 	a.publish(key)
 	token := a.token(key)
 	a.later(47*time.Hour + 59*time.Minute)
-	if err := keys.fetch(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := verify(t, keys, token); err != nil { // the cached keys remember the token
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.keys.fetch(t.Context(), nil))
+	a.verify("before its end", token, nil) // the cached keys remember it
 	a.later(2 * time.Minute)
-	if err := verify(t, keys, token); !errors.Is(err, accesstoken.ErrExpired) {
-		t.Errorf("%v", err)
-	}
+	a.verify("after its end", token, accesstoken.ErrExpired)
 }
 
 // padded returns a document of that length.
@@ -234,19 +205,13 @@ func padded(document string, length int) string {
 
 // Keys of other kinds, which a later release may publish, do not hide those that sign access tokens.
 func TestFetch_TakesUsableKeysOfLongestDocument(t *testing.T) {
-	a, keys := newScene(t)
-	key, second, encryption := newKey(t, "1"), newKey(t, "2"), newKey(t, "enc")
+	a, key, second, encryption := newScene(t), newKey(t, "1"), newKey(t, "2"), newKey(t, "enc")
 	published := []signingKey{encryption.public(), key.public(), second.public()}
 	published[0].Use, published[1].Use = "enc", "sig"
 	a.answer(200, padded(jwks(t, published...), maxJWKSLength))
-	for _, one := range []signingKey{key, second} {
-		if err := verify(t, keys, a.token(one)); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := verify(t, keys, a.token(encryption)); !errors.Is(err, accesstoken.ErrUnknownKey) {
-		t.Errorf("a key for encryption: %v", err)
-	}
+	a.verify("the first key for signatures", a.token(key), nil)
+	a.verify("the second", a.token(second), nil)
+	a.verify("a key for encryption", a.token(encryption), accesstoken.ErrUnknownKey)
 }
 
 // The keys are fetched every 5 minutes, and before the first success after 1, 2, 4, 8 and 16 seconds, then every 30.
@@ -280,21 +245,14 @@ type transport func() *http.Response
 func (f transport) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
 
 func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
-	a, keys := newScene(t)
-	key := newKey(t, "1")
+	a, key := newScene(t), newKey(t, "1")
 	a.publish(key)
 	token := a.token(key)
-	if err := verify(t, keys, token); err != nil {
-		t.Fatal(err)
-	}
+	a.verify("at first", token, nil)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	encryption := newKey(t, "enc").public()
 	encryption.Use = "enc"
 	nameless := newKey(t, "").public()
@@ -312,17 +270,15 @@ func TestFetch_DocumentWithoutUsableKeysIsIgnored(t *testing.T) {
 		"without a name": jwks(t, nameless),
 	} {
 		a.answer(200, content)
-		if err := keys.fetch(t.Context(), nil); err == nil {
+		if err := a.keys.fetch(t.Context(), nil); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if err := verify(t, keys, token); err != nil {
-			t.Errorf("%s: the keys were replaced: %v", name, err)
-		}
+		a.verify(name, token, nil) // with the former keys
 	}
 }
 
 func TestFetch_DoesNotFollowRedirects(t *testing.T) {
-	a, _ := newScene(t)
+	a := newScene(t)
 	a.publish(newKey(t, "1"))
 	elsewhere := httptest.NewServer(http.RedirectHandler(a.URL, http.StatusFound))
 	t.Cleanup(elsewhere.Close)
@@ -333,25 +289,12 @@ func TestFetch_DoesNotFollowRedirects(t *testing.T) {
 }
 
 func TestVerify_ConcurrentTokensShareOneFetch(t *testing.T) {
-	a, keys := newScene(t)
-	old, fresh := newKey(t, "old"), newKey(t, "new")
-	a.publish(old)
-	if err := verify(t, keys, a.token(old)); err != nil {
-		t.Fatal(err)
-	}
-	a.publish(old, fresh)
-	tokens := make([]string, 40)
-	for i := range tokens {
-		tokens[i] = a.token(fresh)
-	}
+	a, next := rotated(t)
 	before := a.requests()
 	var group sync.WaitGroup
-	for _, token := range tokens {
-		group.Go(func() {
-			if err := verify(t, keys, token); err != nil {
-				t.Errorf("%v", err)
-			}
-		})
+	for range 40 {
+		token := a.token(next)
+		group.Go(func() { a.verify("one of many", token, nil) })
 	}
 	group.Wait()
 	if more := a.requests() - before; more > unknownBurst {

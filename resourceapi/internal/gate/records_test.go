@@ -18,6 +18,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -26,9 +27,7 @@ import (
 func (s *site) module() Module {
 	s.t.Helper()
 	cursors, err := rest.NewCursors(seal.NewKeys(bytes.Repeat([]byte{1}, 32)), CursorPurpose)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.Must(s.t, err)
 	return Module{Gate: s.api, Cursors: cursors, Refusals: rest.Refusals{
 		{Err: engage.ErrNotFound, As: apierr.New(apierr.NotFound, "There is no such form.")},
 		{Err: rest.ErrStale, As: apierr.New(apierr.PreconditionFailed, "The form has changed.")},
@@ -86,47 +85,44 @@ func (s *site) insert(workspaceID uuid.UUID, n int) []uuid.UUID {
 	return ids
 }
 
-// routes serves the handlers by pattern to a request.
-func routes(handlers map[string]http.Handler) http.Handler {
+// lists serves the lists of forms and submissions.
+func (s *site) lists() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, handler := range handlers {
-		mux.Handle(pattern, handler)
-	}
+	mux.Handle("/forms", s.forms().List())
+	mux.Handle("/forms/{id}/submissions", s.submissions().List())
 	return mux
+}
+
+// page reads a page of a list.
+func (s *site) page(api http.Handler, path string) (ids []uuid.UUID, next string) {
+	s.t.Helper()
+	a := send(s.t, api, path, s.pat, s.workspaceID.String())
+	var p struct {
+		Data []struct{ ID uuid.UUID }
+		Meta struct{ NextCursor string }
+	}
+	if err := json.Unmarshal(a.Body.Bytes(), &p); err != nil || a.Code != 200 {
+		s.t.Errorf("%s: %d %s", path, a.Code, a.Body)
+	}
+	for _, one := range p.Data {
+		ids = append(ids, one.ID)
+	}
+	return ids, p.Meta.NextCursor
 }
 
 func TestRecords_ListsPagesOfWorkspaceOrOwner(t *testing.T) {
 	s := newSite(t)
 	ids, other := s.insert(s.workspaceID, 3), s.insert(s.Workspace(), 1)
-	api := routes(map[string]http.Handler{
-		"/forms":                  s.forms().List(),
-		"/forms/{id}/submissions": s.submissions().List(),
-	})
-	type page struct {
-		Data []struct{ ID uuid.UUID }
-		Meta struct{ NextCursor string }
-	}
-	read := func(path string) (ids []uuid.UUID, next string) {
-		t.Helper()
-		a := send(t, api, path, s.pat, s.workspaceID.String())
-		var p page
-		if err := json.Unmarshal(a.Body.Bytes(), &p); err != nil || a.Code != 200 {
-			t.Errorf("%s: %d %s", path, a.Code, a.Body)
-		}
-		for _, one := range p.Data {
-			ids = append(ids, one.ID)
-		}
-		return ids, p.Meta.NextCursor
-	}
-	first, next := read("/forms?limit=2")
-	second, end := read("/forms?limit=2&cursor=" + next)
+	api := s.lists()
+	first, next := s.page(api, "/forms?limit=2")
+	second, end := s.page(api, "/forms?limit=2&cursor="+next)
 	if !slices.Equal(first, []uuid.UUID{ids[2], ids[1]}) || !slices.Equal(second, ids[:1]) || end != "" {
 		t.Errorf("%v, %v, %q: not the forms of the workspace, newest first", first, second, end)
 	}
-	if all, end := read("/forms"); len(all) != 3 || end != "" {
+	if all, end := s.page(api, "/forms"); len(all) != 3 || end != "" {
 		t.Errorf("%v, %q", all, end)
 	}
-	if all, end := read("/forms/" + ids[0].String() + "/submissions"); len(all) != 0 || end != "" {
+	if all, end := s.page(api, "/forms/"+ids[0].String()+"/submissions"); len(all) != 0 || end != "" {
 		t.Errorf("%v, %q", all, end)
 	}
 	for path, status := range map[string]int{
@@ -159,10 +155,7 @@ func TestRecords_CursorIsOfItsWorkspaceAndOwner(t *testing.T) {
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
 		select gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false from generate_series(1, 2)`,
 		s.workspaceID, forms[0])
-	api := routes(map[string]http.Handler{
-		"/forms":                  s.forms().List(),
-		"/forms/{id}/submissions": s.submissions().List(),
-	})
+	api := s.lists()
 	ours, theirs := s.pat, s.PAT(elsewhere, s.user, perm.EngageReadForms).Reveal()
 	one, other := "/forms/"+forms[0].String()+"/submissions", "/forms/"+forms[1].String()+"/submissions"
 	for _, c := range []struct {
@@ -176,12 +169,11 @@ func TestRecords_CursorIsOfItsWorkspaceAndOwner(t *testing.T) {
 		{other, one, ours, s.workspaceID, 400},
 		{one, "/forms", ours, s.workspaceID, 400},
 	} {
-		var first struct{ Meta struct{ NextCursor string } }
-		a := send(t, api, c.from+"?limit=1", s.pat, s.workspaceID.String())
-		if err := json.Unmarshal(a.Body.Bytes(), &first); err != nil || first.Meta.NextCursor == "" {
-			t.Fatalf("%s: %d %s", c.from, a.Code, a.Body)
+		_, next := s.page(api, c.from+"?limit=1")
+		if next == "" {
+			t.Fatalf("%s has no second page", c.from)
 		}
-		a = send(t, api, c.list+"?cursor="+first.Meta.NextCursor, c.pat, c.workspaceID.String())
+		a := send(t, api, c.list+"?cursor="+next, c.pat, c.workspaceID.String())
 		a.wants(t, c.list+" with a cursor of "+c.from, c.status, "")
 	}
 }
@@ -196,11 +188,13 @@ func TestRecords_ReadsOneOfWorkspace(t *testing.T) {
 		}
 		return apierr.New(apierr.Forbidden, "Not this one.")
 	}
-	api := routes(map[string]http.Handler{
-		"/forms/{id}":       s.forms().One(),
-		"/checked/{id}":     checked.One(),
-		"/submissions/{id}": s.submissions().One(),
-	})
+	whole := s.forms()
+	whole.Version = nil
+	api := http.NewServeMux()
+	api.Handle("/forms/{id}", s.forms().One())
+	api.Handle("/checked/{id}", checked.One())
+	api.Handle("/whole/{id}", whole.One())
+	api.Handle("/submissions/{id}", s.submissions().One())
 	for _, c := range []struct {
 		path   string
 		header []string
@@ -225,10 +219,7 @@ func TestRecords_ReadsOneOfWorkspace(t *testing.T) {
 			t.Errorf("%s %q: %d %v %s, want %d", c.path, c.header, a.Code, a.Header(), a.Body, c.status)
 		}
 	}
-	whole := s.forms()
-	whole.Version = nil
-	api = routes(map[string]http.Handler{"/forms/{id}": whole.One()})
-	a := send(t, api, "/forms/"+id, s.pat, s.workspaceID.String(), "If-Match", "1")
+	a := send(t, api, "/whole/"+id, s.pat, s.workspaceID.String(), "If-Match", "1")
 	if a.Code != 200 || a.Header().Get("ETag") != "" || !strings.Contains(a.Body.String(), id) {
 		t.Errorf("a record without versions: %d %v %s", a.Code, a.Header(), a.Body)
 	}

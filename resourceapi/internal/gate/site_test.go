@@ -35,9 +35,7 @@ var shared = testkit.Once(func(t testing.TB) *running {
 	var err error
 	r.store, err = postgres.Open(context.Background(), r.database.URL(),
 		postgres.Limits{Connections: 8, Wait: testkit.StoreWait})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.keys = NewKeys(newAuthserver(t, r.key).URL, issuer, slog.New(slog.DiscardHandler), time.Now)
 	return r
 })
