@@ -15,6 +15,15 @@ import (
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 )
 
+var secrets = []credential.Secret{"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
+
+// trusting returns a Deliverer that trusts the certificate of the server.
+func trusting(server *httptest.Server) *Deliverer {
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	return New(Deps{Network: publicnet.New(publicnet.Options{Trusted: trusted}), Now: time.Now})
+}
+
 // A connection to a receiver is used again, also after a short body, but not after one that is long. The header that
 // makes this safe is not sent.
 func TestPost_UsesConnectionAgain(t *testing.T) {
@@ -37,10 +46,7 @@ func TestPost_UsesConnectionAgain(t *testing.T) {
 	}
 	server.StartTLS()
 	defer server.Close()
-	trusted := x509.NewCertPool()
-	trusted.AddCert(server.Certificate())
-	d := New(Deps{Network: publicnet.New(publicnet.Options{Trusted: trusted}), Now: time.Now})
-	secrets := []credential.Secret{"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
+	d := trusting(server)
 	for _, c := range []struct {
 		body        string
 		connections int64
@@ -62,11 +68,8 @@ func TestPost_DoesNotWaitForBody(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	trusted := x509.NewCertPool()
-	trusted.AddCert(server.Certificate())
-	d := New(Deps{Network: publicnet.New(publicnet.Options{Trusted: trusted}), Now: time.Now})
+	d := trusting(server)
 	d.client.Timeout = 0
-	secrets := []credential.Secret{"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}
 	a, err := d.post(t.Context(), server.URL, secrets, message{"evt_1", []byte("{}")})
 	if err != nil || a.Status != 200 {
 		t.Errorf("%+v, %v", a, err)

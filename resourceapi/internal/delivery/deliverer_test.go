@@ -7,7 +7,6 @@ import (
 
 // The waits grow from five seconds to six hours, a tenth more or less, and stay there for any number of failures.
 func TestWaitAfter(t *testing.T) {
-	t.Parallel()
 	for failures, want := range map[int]time.Duration{
 		0:     5 * time.Second,
 		1:     20 * time.Second,
@@ -27,7 +26,6 @@ func TestWaitAfter(t *testing.T) {
 
 // Retry-After is a number of seconds or a date. More than six hours count as six hours.
 func TestRetryAfter(t *testing.T) {
-	t.Parallel()
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
 		"":                              0,

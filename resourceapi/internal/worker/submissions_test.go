@@ -16,9 +16,7 @@ import (
 func TestRound_ProcessesBatchOfEachWorkspace(t *testing.T) {
 	w := postgrestest.New(t)
 	opened, err := postgres.Open(t.Context(), w.URL(), postgres.Limits{Connections: 8, Wait: testkit.StoreWait})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(opened.Close)
 	store := opened.Engage()
 	add := func(n int, age string) (workspaceID uuid.UUID) {

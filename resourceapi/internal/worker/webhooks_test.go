@@ -52,7 +52,6 @@ func senderOf(t *testing.T, webhooks Webhooks) *sender {
 // An endpoint whose events cannot be sent keeps its claim, so that it does not come first in each claim. A panic is an
 // error and does not end the process.
 func TestSend_EndpointRestsAfterError(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		deliver func() error
 		want    int
@@ -71,7 +70,6 @@ func TestSend_EndpointRestsAfterError(t *testing.T) {
 
 // Each step goes on with the next workspaces, also after an error, and the one after the last begins again.
 func TestStep_GoesOnAfterError(t *testing.T) {
-	t.Parallel()
 	webhooks := &someWebhooks{failing: errors.New("too slow")}
 	for range workspacesPerStep + 1 {
 		webhooks.workspaces = append(webhooks.workspaces, uuid.New())

@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/shared/contract/openapi"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // described returns the description.
 func described(t *testing.T) reader {
 	t.Helper()
 	d, err := openapi.New(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return reader{d, base}
 }
 
@@ -44,9 +43,8 @@ func TestSamples_GoCanBeParsed(t *testing.T) {
 
 func TestSamples_SendSameRequestAsCurl(t *testing.T) {
 	const transitions = "/v1/programmes/programmes/0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80/transitions"
-	wants := map[string][]string{
-		"POST /v1/programmes/programmes/7/transitions": {
-			`body := strings.NewReader(` + "`{\n  \"to\": \"active\"\n}`" + `)
+	for i, want := range []string{
+		`body := strings.NewReader(` + "`{\n  \"to\": \"active\"\n}`" + `)
 request, err := http.NewRequest("POST", "` + base + transitions + `", body)
 if err != nil {
 	return err
@@ -61,7 +59,7 @@ if err != nil {
 	return err
 }
 defer response.Body.Close()`,
-			`const response = await fetch("` + base + transitions + `", {
+		`const response = await fetch("` + base + transitions + `", {
   method: "POST",
   headers: {
     "Authorization": "Bearer " + process.env.TOKEN,
@@ -75,7 +73,7 @@ defer response.Body.Close()`,
   }),
 });
 console.log(response.status, await response.text());`,
-			`import os
+		`import os
 import requests
 
 response = requests.post(
@@ -92,13 +90,10 @@ response = requests.post(
 }'''.encode(),
 )
 print(response.status_code, response.text)`,
-		},
-	}
-	for sent, want := range wants {
-		for i, s := range operationOf(t, sent).Samples[1:] {
-			if s.Text != want[i] {
-				t.Errorf("%s in %s:\n%s\nwant\n%s", sent, s.Language, s.Text, want[i])
-			}
+	} {
+		sample := operationOf(t, "POST /v1/programmes/programmes/7/transitions").Samples[i+1]
+		if sample.Text != want {
+			t.Errorf("in %s:\n%s\nwant\n%s", sample.Language, sample.Text, want)
 		}
 	}
 }

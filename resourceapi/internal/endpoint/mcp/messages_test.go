@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // FuzzMessages checks that the tool of an admitted message is the tool that the SDK would call for the same bytes.
@@ -23,12 +25,7 @@ func FuzzMessages(f *testing.F) {
 		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`,
 		`{"jsonrpc":"2.0","id":1,"Method":"tools/call"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools\u002fcall","params":{"name":"whoam\u0069"}}`,
-		`{}`,
-		`[]`,
-		`null`,
-		"",
-		" ",
-		"\xef\xbb\xbf{}",
+		`{}`, `[]`, `null`, "", " ", "\xef\xbb\xbf{}",
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"Name":"whoami"}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud800"}}`,
 	} {
@@ -73,9 +70,7 @@ func FuzzOrigins(f *testing.F) {
 		f.Add(seed)
 	}
 	origins, err := ParseOrigins("https://claude.ai, loopback,,")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 	f.Fuzz(func(t *testing.T, origin string) {
 		if origins.allow(origin) && origin != "https://claude.ai" && !IsOrigin(origin) {
 			t.Errorf("%q is allowed", origin)
@@ -96,9 +91,7 @@ func FuzzUnescapeHTML(f *testing.F) {
 		var plain bytes.Buffer
 		encoder := json.NewEncoder(&plain)
 		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(map[string]string{text: text}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, encoder.Encode(map[string]string{text: text}))
 		if got := string(unescapeHTML(escaped)) + "\n"; got != plain.String() {
 			t.Errorf("got %s, want %s", got, plain.String())
 		}
