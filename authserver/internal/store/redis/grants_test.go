@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/localstore"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -29,14 +31,21 @@ type grantsTest struct {
 	former  string // what the last direct rotation replaced
 }
 
-func newGrantsTest(t *testing.T) *grantsTest {
+var must = testkit.Must
+
+// newClient starts a Redis for this test, and returns a client whose calls wait so long for it.
+func newClient(t *testing.T, wait time.Duration) (goredis.UniversalClient, *localstore.Redis) {
 	t.Helper()
 	server := testkit.NewRedis(t)
-	rdb, err := Connect(credential.Fixed(credential.Secret(server.URL)), testkit.StoreWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rdb, err := Connect(credential.Fixed(credential.Secret(server.URL)), wait)
+	must(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb, server
+}
+
+func newGrantsTest(t *testing.T) *grantsTest {
+	t.Helper()
+	rdb, _ := newClient(t, testkit.StoreWait)
 	return &grantsTest{T: t, Grants: NewGrants(rdb), rdb: rdb, ends: time.Now().Add(time.Hour)}
 }
 
@@ -59,10 +68,29 @@ func (r *grantsTest) issue(code byte) {
 	r.want(grant.OK)(r.Issue(r.Context(), r.id, 1, hash(code), r.terms, r.ends))
 }
 
+// activate issues a grant and exchanges its code.
 func (r *grantsTest) activate() {
 	r.Helper()
 	r.issue(1)
 	r.want(grant.OK)(r.exchange("first", 1, r.terms))
+}
+
+// revoke revokes the grant as its user does.
+func (r *grantsTest) revoke() {
+	r.Helper()
+	must(r, r.Revoke(r.Context(), r.id, grant.ByUser, r.ends))
+}
+
+// stored returns the grant as Postgres has it after a step that Redis lacks.
+func (r *grantsTest) stored(generation uint32, token byte) grant.Grant {
+	return grant.Grant{
+		ID:          r.id,
+		Generation:  generation,
+		RefreshHash: hash(token),
+		ClientID:    r.terms.ClientID,
+		Resource:    r.terms.Resource,
+		Ends:        r.ends,
+	}
 }
 
 func (r *grantsTest) want(want grant.ScriptResult) func(grant.ScriptResult, error) {
@@ -157,9 +185,7 @@ func TestG4_GrantEndUsesRedisClock(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
 	elapsed := time.Until(r.ends).Milliseconds() + 1
-	if err := r.rdb.HIncrBy(t.Context(), grantKey(r.id), "en", -elapsed).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.rdb.HIncrBy(t.Context(), grantKey(r.id), "en", -elapsed).Err())
 	r.ends = time.Now()
 	r.want(grant.Ended)(r.rotate("a", 1, 11, 12))
 	r.want(grant.Ended)(r.Issue(t.Context(), uuid.New(), 1, hash(1), r.terms, r.ends))
@@ -169,50 +195,29 @@ func TestG7_RevocationSurvivesOtherCalls(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
 	for range 2 {
-		if err := r.Revoke(t.Context(), r.id, grant.ByUser, r.ends); err != nil {
-			t.Fatal(err)
-		}
+		r.revoke()
 		r.want(revokedFor(grant.ByUser))(r.rotate("a", 1, 11, 12))
-		if err := r.Repair(t.Context(), grant.Grant{
-			ID:          r.id,
-			Generation:  9,
-			RefreshHash: hash(19),
-			ClientID:    r.terms.ClientID,
-			Resource:    r.terms.Resource,
-			Ends:        r.ends,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Undo(t.Context(), r.id, "first", grant.Undo{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Repair(t.Context(), r.stored(9, 19)))
+		r.undo("first")
 		r.want(revokedFor(grant.ByUser))(r.rotate("b", 9, 19, 20))
-		if err := r.rdb.Del(t.Context(), grantKey(r.id)).Err(); err != nil { // the same with a missing key
-			t.Fatal(err)
-		}
+		must(t, r.rdb.Del(t.Context(), grantKey(r.id)).Err()) // the same with a missing key
 	}
 }
 
 func TestUndo_RevertsOnlyItsOwnDecision(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
-	undo := func(nonce string) {
-		t.Helper()
-		if _, err := r.Undo(t.Context(), r.id, nonce, grant.Undo{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
-	undo("another")
+	r.undo("another")
 	r.want(grant.OK)(r.rotate("b", 2, 12, 13))
-	undo("a") // late: another decision was made since
+	r.undo("a") // late: another decision was made since
 	r.want(grant.OK)(r.rotate("c", 3, 13, 14))
-	undo("c")
+	r.undo("c")
 	r.want(grant.Replaced)(r.rotate("d", 3, 14, 15)) // no client received the undone token
 	r.want(grant.OK)(r.rotate("e", 3, 13, 16))
 	r.issue(1)
 	r.want(grant.OK)(r.exchange("f", 1, r.terms))
-	undo("f")
+	r.undo("f")
 	r.want(grant.OK)(r.exchange("g", 1, r.terms))
 }
 
@@ -252,8 +257,7 @@ func TestG10_LateCallChangesNothing(t *testing.T) {
 	}
 	r.want(grant.Late)(back(issue))
 	set(-2 * time.Hour)
-	forward := grant.Grant{ID: r.id, Generation: 9, RefreshHash: hash(19), Ends: r.ends}
-	if err := r.Repair(late, forward); !errors.Is(err, grant.ErrNotCommitted) {
+	if err := r.Repair(late, r.stored(9, 19)); !errors.Is(err, grant.ErrNotCommitted) {
 		t.Errorf("late repair: %v", err)
 	}
 	r.want(grant.OK)(r.rotate("first", 1, 11, 12))
@@ -297,23 +301,10 @@ func TestIssue_LastApprovalWinsInAnyOrder(t *testing.T) {
 func TestRepair_OnlyMovesForward(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
-	known := grant.Grant{
-		ID:          r.id,
-		Generation:  5,
-		RefreshHash: hash(15),
-		ClientID:    r.terms.ClientID,
-		Resource:    r.terms.Resource,
-		Ends:        r.ends,
-	}
-	repair := func() {
-		t.Helper()
-		if err := r.Repair(t.Context(), known); err != nil {
-			t.Fatal(err)
-		}
-	}
-	repair()
+	known := r.stored(5, 15)
+	must(t, r.Repair(t.Context(), known))
 	r.want(grant.OK)(r.rotate("a", 5, 15, 16))
-	repair()
+	must(t, r.Repair(t.Context(), known))
 	r.want(grant.OK)(r.rotate("b", 6, 16, 17))
 }
 
@@ -330,13 +321,10 @@ func TestKeys_HaveTimeToLive(t *testing.T) {
 	live(10*time.Minute, 11*time.Minute)
 	r.want(grant.OK)(r.exchange("a", 1, r.terms))
 	live(24*time.Hour, 25*time.Hour)
-	if _, err := r.Undo(t.Context(), r.id, "a", grant.Undo{}); err != nil {
-		t.Fatal(err)
-	}
+	r.undo("a")
 	live(10*time.Minute, 11*time.Minute)
-	if err := r.Revoke(t.Context(), uuid.New(), grant.ByUser, r.ends); err != nil {
-		t.Fatal(err)
-	}
+	r.id = uuid.New()
+	r.revoke()
 	for _, key := range r.rdb.Keys(t.Context(), "*").Val() {
 		if r.rdb.PTTL(t.Context(), key).Val() <= 0 {
 			t.Errorf("%s has no time to live", key)
@@ -344,24 +332,29 @@ func TestKeys_HaveTimeToLive(t *testing.T) {
 	}
 }
 
-// A million live grants must fit into 450 MB, including the 40 bytes per key that Redis needs for the time to
-// live.
+// A million live grants must fit into 450 MB, including the 40 bytes per key that Redis needs for the time to live.
+// Repeated requests leave the grant in its compact encoding.
 func TestRotate_RefreshedGrantUsesLittleMemory(t *testing.T) {
 	r := newGrantsTest(t)
-	r.id = uuid.New()
-	r.terms = grant.CodeTerms{
-		ClientID:    uuid.New(),
-		RedirectURI: "https://claude.ai/api/mcp/auth_callback",
-		Resource:    "https://api.example.org/v1",
-		Challenge:   "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
-	}
-	r.want(grant.OK)(r.Issue(t.Context(), r.id, 1, hash(1), r.terms, r.ends))
-	r.want(grant.OK)(r.exchange(uuid.NewString(), 1, r.terms))
-	for generation := byte(1); generation < 5; generation++ {
-		r.want(grant.OK)(r.rotate(uuid.NewString(), uint32(generation), 10+generation, 11+generation))
-	}
-	if used, err := r.rdb.MemoryUsage(t.Context(), grantKey(r.id)).Result(); err != nil || used > 410 {
-		t.Errorf("grant uses %d bytes, %v", used, err)
+	for _, repeated := range []int{0, 2} {
+		nonce := func() string { return uuid.NewString()[:16] } // as long as those of the grant service
+		r.activate()
+		for generation := byte(1); generation < 5; generation++ {
+			r.want(grant.OK)(r.rotate(nonce(), uint32(generation), 10+generation, 11+generation))
+			for range repeated {
+				r.want(grant.Again)(r.rotate(nonce(), uint32(generation), 10+generation, 11+generation))
+			}
+		}
+		undone := nonce()
+		r.want(grant.OK)(r.rotate(undone, 5, 15, 16))
+		r.undo(undone)
+		r.want(grant.OK)(r.rotate(nonce(), 5, 15, 16))
+		for range repeated {
+			r.want(grant.Again)(r.rotate(nonce(), 5, 15, 16))
+		}
+		if used, err := r.rdb.MemoryUsage(t.Context(), grantKey(r.id)).Result(); err != nil || used > 410 {
+			t.Errorf("each request repeated %d times: the grant uses %d bytes, %v", repeated, used, err)
+		}
 	}
 }
 
@@ -390,11 +383,45 @@ func TestG2_OneOfAHundredRacersWins(t *testing.T) {
 	}
 }
 
-func TestScripts_AreReloadedAfterFlush(t *testing.T) {
+// RevokeAll revokes grants like Revoke: those that Redis does not know too, before and after it knows the script.
+func TestRevokeAll_RevokesLikeRevoke(t *testing.T) {
 	r := newGrantsTest(t)
-	r.activate()
-	if err := r.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
+	field := func(id uuid.UUID, name string) string {
+		return r.rdb.HGet(t.Context(), grantKey(id), name).Val()
 	}
-	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	for _, script := range []string{"unknown to Redis", "known to Redis"} {
+		r.activate()
+		ended := []grant.Grant{
+			{ID: r.id, Reason: grant.ByAdmin, Ends: r.ends},
+			{ID: uuid.New(), Reason: grant.ByUser, Ends: r.ends.Add(time.Hour)},
+		}
+		if script == "unknown to Redis" {
+			must(t, r.rdb.ScriptFlush(t.Context()).Err())
+		}
+		must(t, r.RevokeAll(t.Context(), ended))
+		for _, g := range ended {
+			if state, reason := field(g.ID, "st"), field(g.ID, "rr"); state != "revoked" || reason != string(g.Reason) {
+				t.Errorf("%s: %s is %s (%s)", script, g.ID, state, reason)
+			}
+			life := r.rdb.PTTL(t.Context(), grantKey(g.ID)).Val()
+			if want := time.Until(g.Ends) + 24*time.Hour; (life - want).Abs() > time.Minute {
+				t.Errorf("%s: %s is stored for %s, want %s", script, g.ID, life, want)
+			}
+		}
+	}
+}
+
+// If Redis knows the script, no grant is revoked a second time by a separate call.
+func TestRevokeAll_CallsScriptOnceForEachGrant(t *testing.T) {
+	r := newGrantsTest(t)
+	r.revoke() // loads the script
+	must(t, r.rdb.ConfigResetStat(t.Context()).Err())
+	ended := make([]grant.Grant, 20)
+	for i := range ended {
+		ended[i] = grant.Grant{ID: uuid.New(), Reason: grant.ByUser, Ends: r.ends}
+	}
+	must(t, r.RevokeAll(t.Context(), ended))
+	if stats := r.rdb.Info(t.Context(), "commandstats").Val(); !strings.Contains(stats, "cmdstat_evalsha:calls=20,") {
+		t.Error(stats)
+	}
 }

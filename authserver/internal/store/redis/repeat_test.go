@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,16 +14,12 @@ import (
 // age makes the last decision older.
 func (r *grantsTest) age(by time.Duration) {
 	r.Helper()
-	if err := r.rdb.HIncrBy(r.Context(), grantKey(r.id), "at", -by.Milliseconds()).Err(); err != nil {
-		r.Fatal(err)
-	}
+	must(r, r.rdb.HIncrBy(r.Context(), grantKey(r.id), "at", -by.Milliseconds()).Err())
 }
 
 func (r *grantsTest) undo(nonce string) {
 	r.Helper()
-	if _, err := r.Undo(r.Context(), r.id, nonce, grant.Undo{}); err != nil {
-		r.Fatal(err)
-	}
+	must(r, errOf(r.Undo(r.Context(), r.id, nonce, grant.Undo{})))
 }
 
 // superseded asks about a step that the tries have taken in Postgres.
@@ -65,23 +63,11 @@ func TestG11_OtherRequestIsNotRepeated(t *testing.T) {
 	r := newGrantsTest(t)
 	for name, ask := range map[string]func() (grant.ScriptResult, error){
 		"another token": func() (grant.ScriptResult, error) { return r.rotate("x", 1, 11, 13) },
-		"another resource": func() (grant.ScriptResult, error) {
-			defer func(resource string) { r.terms.Resource = resource }(r.terms.Resource)
-			r.terms.Resource += "/"
+		"another resource": r.with(func(c *grant.CodeTerms) { c.Resource += "/" }, func() (grant.ScriptResult, error) {
 			return r.rotate("x", 1, 11, 12)
-		},
+		}),
 		"repaired": func() (grant.ScriptResult, error) {
-			known := grant.Grant{
-				ID:          r.id,
-				Generation:  3,
-				RefreshHash: hash(12),
-				ClientID:    r.terms.ClientID,
-				Resource:    r.terms.Resource,
-				Ends:        r.ends,
-			}
-			if err := r.Repair(t.Context(), known); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Repair(t.Context(), r.stored(3, 12)))
 			return r.rotate("x", 2, 12, 12)
 		},
 	} {
@@ -127,15 +113,11 @@ func TestG10_RepeatedDecisionIsUndoneByItsLastHolder(t *testing.T) {
 func TestG10_DecisionWithManyHoldersIsNotUndone(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
-	nonces := []string{"a", "b", "c", "d", "e"}
-	for i, nonce := range nonces {
-		want := grant.Again
-		if i == 0 {
-			want = grant.OK
-		}
-		r.want(want)(r.rotate(nonce, 1, 11, 12))
+	nonces := []string{"b", "c", "d", "e", "a"}
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	for _, nonce := range nonces {
+		r.want(grant.Again)(r.rotate(nonce, 1, 11, 12))
 	}
-	r.want(grant.Again)(r.rotate("a", 1, 11, 12))
 	for _, nonce := range nonces {
 		r.undo(nonce)
 	}
@@ -153,26 +135,179 @@ func TestG11_RepeatedHashHasPlace(t *testing.T) {
 	r.want("again:2")(r.decideToken(t.Context(), step, 1, hash(11), hash(20), hash(12))) // G8
 }
 
-// Repeated requests leave the grant in its compact encoding.
-func TestRotate_RepeatedRequestsUseLittleMemory(t *testing.T) {
+// rotateDirectly is rotate with a direct try.
+func (r *grantsTest) rotateDirectly(nonce string, generation uint32, presented byte) (grant.ScriptResult, error) {
+	step := grant.Step{GrantID: r.id, Nonce: nonce, Began: time.Now()}
+	result, err := r.decideToken(r.Context(), step, generation, hash(presented), hash(presented+1))
+	if former, replaced := strings.CutPrefix(string(result), "ok:"); replaced {
+		r.former, result = former, grant.OK
+	}
+	return result, err
+}
+
+// exchangeDirectly is exchange with a direct try.
+func (r *grantsTest) exchangeDirectly(nonce string, code byte) (grant.ScriptResult, error) {
+	step := grant.Step{GrantID: r.id, Nonce: nonce, Began: time.Now()}
+	return r.decideCode(r.Context(), step, hash(code), r.terms, hash(11))
+}
+
+// unchanged checks that a call changes nothing and returns a result.
+func (r *grantsTest) unchanged(what string, want grant.ScriptResult, call func() (grant.ScriptResult, error)) {
+	r.Helper()
+	read := func() map[string]string {
+		fields := r.rdb.HGetAll(r.Context(), grantKey(r.id)).Val()
+		delete(fields, "ph") // the former token: the current one was presented, so its step is never undone
+		return fields
+	}
+	before := read()
+	got, err := call()
+	after := read()
+	if err != nil || got != want || !maps.Equal(before, after) {
+		r.Errorf("%s: %q %v, want %q; %v, before %v", what, got, err, want, after, before)
+	}
+}
+
+// with changes the terms during a call.
+func (r *grantsTest) with(
+	change func(*grant.CodeTerms), call func() (grant.ScriptResult, error),
+) func() (grant.ScriptResult, error) {
+	return func() (grant.ScriptResult, error) {
+		terms := r.terms
+		defer func() { r.terms = terms }()
+		change(&r.terms)
+		return call()
+	}
+}
+
+func TestDirectTry_ReplacesOnlyCurrentToken(t *testing.T) {
+	r := newGrantsTest(t)
+	r.issue(1)
+	current := func() (grant.ScriptResult, error) { return r.rotateDirectly("a", 2, 12) }
+	r.unchanged("pending", grant.ReadFirst, current)
+	r.want(grant.OK)(r.exchange("first", 1, r.terms))
+	first := func() (grant.ScriptResult, error) { return r.rotateDirectly("b", 1, 11) }
+	r.unchanged("the exchange can be repeated", grant.ReadFirst, first)
+	r.age(time.Minute)
+	r.want(grant.OK)(first())
+	r.unchanged("own retry", grant.OK, func() (grant.ScriptResult, error) { return r.rotateDirectly("b", 1, 11) })
+	for what, call := range map[string]func() (grant.ScriptResult, error){
+		"superseded":       func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 1, 11) },
+		"newer":            func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 3, 12) },
+		"another token":    func() (grant.ScriptResult, error) { return r.rotateDirectly("c", 2, 13) },
+		"another client":   r.with(func(c *grant.CodeTerms) { c.ClientID = uuid.New() }, current),
+		"another resource": r.with(func(c *grant.CodeTerms) { c.Resource += "/" }, current),
+	} {
+		r.unchanged(what, grant.ReadFirst, call)
+	}
+	r.want(grant.OK)(current())
+	r.revoke()
+	r.unchanged("revoked", grant.ReadFirst, func() (grant.ScriptResult, error) { return r.rotateDirectly("d", 3, 13) })
+	r.activate()
+	r.rdb.HSet(t.Context(), grantKey(r.id), "en", time.Now().Add(-time.Second).UnixMilli())
+	r.unchanged("ended", grant.ReadFirst, func() (grant.ScriptResult, error) { return r.rotateDirectly("d", 1, 11) })
+	r.id = uuid.New()
+	r.want(grant.Missing)(r.rotateDirectly("d", 1, 11))
+}
+
+func TestDirectTry_RedeemsOnlyValidUnusedCode(t *testing.T) {
+	r := newGrantsTest(t)
+	r.issue(1)
+	valid := func() (grant.ScriptResult, error) { return r.exchangeDirectly("a", 1) }
+	for what, call := range map[string]func() (grant.ScriptResult, error){
+		"another code":      func() (grant.ScriptResult, error) { return r.exchangeDirectly("b", 2) },
+		"another client":    r.with(func(c *grant.CodeTerms) { c.ClientID = uuid.New() }, valid),
+		"another resource":  r.with(func(c *grant.CodeTerms) { c.Resource += "/" }, valid),
+		"another address":   r.with(func(c *grant.CodeTerms) { c.RedirectURI += "/" }, valid),
+		"another challenge": r.with(func(c *grant.CodeTerms) { c.Challenge += "x" }, valid),
+	} {
+		r.unchanged(what, grant.ReadFirst, call)
+	}
+	r.want(grant.OK)(valid())
+	r.unchanged("own retry", grant.OK, valid)
+	r.unchanged("used", grant.ReadFirst, func() (grant.ScriptResult, error) { return r.exchangeDirectly("b", 1) })
+	for field, what := range map[string]string{"cx": "expired", "en": "ended"} {
+		r.issue(1)
+		r.rdb.HSet(t.Context(), grantKey(r.id), field, time.Now().Add(-time.Second).UnixMilli())
+		r.unchanged(what, grant.ReadFirst, valid)
+	}
+}
+
+// A call that arrives after its try was undone decides nothing. Its response would go nowhere.
+func TestG10_UndoneTryDecidesNothing(t *testing.T) {
+	r := newGrantsTest(t)
+	r.issue(1)
+	r.want(grant.OK)(r.exchange("a", 1, r.terms))
+	r.undo("a")
+	r.unchanged("exchange", grant.Late, func() (grant.ScriptResult, error) { return r.exchange("a", 1, r.terms) })
+	r.want(grant.OK)(r.exchange("b", 1, r.terms))
+	r.want(grant.OK)(r.rotate("c", 1, 11, 12))
+	r.undo("c")
+	r.unchanged("refresh", grant.Late, func() (grant.ScriptResult, error) { return r.rotate("c", 1, 11, 12) })
+	r.want(grant.OK)(r.rotate("d", 1, 11, 12))
+}
+
+// Postgres has refused these steps, so superseded never asks about them. They must not push out others.
+func TestUndo_RefusedStepIsNotRemembered(t *testing.T) {
 	r := newGrantsTest(t)
 	r.activate()
-	nonce := func() string { return uuid.NewString()[:16] }
-	for generation := byte(1); generation < 5; generation++ {
-		r.want(grant.OK)(r.rotate(nonce(), uint32(generation), 10+generation, 11+generation))
-		for range 2 {
-			r.want(grant.Again)(r.rotate(nonce(), uint32(generation), 10+generation, 11+generation))
+	r.want(grant.OK)(r.rotate("given-up", 1, 11, 12))
+	r.undo("given-up")
+	for _, nonce := range []string{"a", "b", "c", "d"} {
+		r.want(grant.OK)(r.rotateDirectly(nonce, 1, 11))
+		r.undoRefused(nonce)
+	}
+	r.want(grant.Undone)(r.superseded("", 2, 0, "given-up"))
+}
+
+// A try that was undone, or whose result another request has used, is overtaken. A try of a revoked grant is not, nor
+// is one of so many that the store no longer lists them.
+func TestUndo_ReportsLaterDecision(t *testing.T) {
+	r := newGrantsTest(t)
+	r.activate()
+	overtaken := func(want bool, nonce string) {
+		t.Helper()
+		if got, err := r.Undo(t.Context(), r.id, nonce, grant.Undo{Refused: true}); err != nil || got != want {
+			t.Errorf("%s: overtaken %t, %v, want %t", nonce, got, err, want)
 		}
 	}
-	undone := nonce()
-	r.want(grant.OK)(r.rotate(undone, 5, 15, 16))
-	r.undo(undone)
-	r.want(grant.OK)(r.rotate(nonce(), 5, 15, 16))
-	r.want(grant.Again)(r.rotate(nonce(), 5, 15, 16))
-	r.want(grant.Again)(r.rotate(nonce(), 5, 15, 16))
-	if used, err := r.rdb.MemoryUsage(t.Context(), grantKey(r.id)).Result(); err != nil || used > 410 {
-		t.Errorf("grant uses %d bytes, %v", used, err)
-	} else {
-		t.Logf("%d bytes", used)
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	r.want(grant.Again)(r.rotate("b", 1, 11, 12))
+	overtaken(false, "a")
+	overtaken(true, "a")
+	r.want(grant.Again)(r.rotate("c", 1, 11, 12))
+	r.want(grant.Again)(r.rotate("d", 1, 11, 12))
+	overtaken(false, "d")
+	for _, nonce := range []string{"g", "h", "i"} {
+		r.want(grant.Again)(r.rotate(nonce, 1, 11, 12))
 	}
+	overtaken(false, "i")
+	r.want(grant.OK)(r.rotate("e", 2, 12, 13))
+	overtaken(true, "d")
+	r.want(grant.Replay)(r.rotate("f", 1, 11, 14))
+	overtaken(false, "e")
+}
+
+func (r *grantsTest) undoRefused(nonce string) {
+	r.Helper()
+	refused := grant.Undo{Refused: true, Former: r.former}
+	if overtaken, err := r.Undo(r.Context(), r.id, nonce, refused); err != nil || overtaken {
+		r.Fatalf("overtaken %t, %v", overtaken, err)
+	}
+	r.former = ""
+}
+
+// A refused request leaves the grant as it was. The request before it can still be repeated.
+func TestG11_RefusedStepKeepsRepetition(t *testing.T) {
+	r := newGrantsTest(t)
+	r.activate()
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12))
+	r.want(grant.Again)(r.rotate("b", 1, 11, 12))
+	r.unchanged("refused", grant.OK, func() (grant.ScriptResult, error) {
+		result, err := r.rotateDirectly("c", 2, 12)
+		r.undoRefused("c")
+		return result, err
+	})
+	r.want(grant.Again)(r.rotate("b", 1, 11, 12))
+	r.want(grant.OK)(r.rotateDirectly("d", 2, 12))
+	r.want(grant.Replay)(r.rotate("b", 1, 11, 12))
 }
