@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
 func discoverySymptoms() []symptom {
@@ -83,13 +82,8 @@ func discoverySymptoms() []symptom {
 		of("no_client_id", nil, unknown("generic")),
 		of("needs_registration", nil, unknown("opencode")),
 		of("unknown_client", everywhere(set("client_id_metadata_document_supported", false)), unknown("vscode")),
-		of("registration_broken",
-			everywhere(
-				func(s *sound, r request, a answer) { set("registration_endpoint", s.URL+"/register")(s, r, a) })),
-		of("registration_ok", func(s *sound, r request, a answer) {
-			everywhere(set("registration_endpoint", s.URL+"/register"))(s, r, a)
-			at("/register", status(400))(s, r, a)
-		}),
+		of("registration_broken", registers),
+		of("registration_ok", both(registers, at("/register", status(400)))),
 		of("not_on_the_internet", nil, as("claude")),
 		of("too_large", at(resourceDoc, body(200, "application/json", `{"x":"`+strings.Repeat("x", 300<<10)+`"}`))),
 	}
@@ -99,16 +93,11 @@ func consentSymptoms() []symptom {
 	return []symptom{
 		of("token_redirects", at("/oauth/token", location(308, "/oauth/token/"))),
 		of("token_no_oauth_error", at("/oauth/token", answers(403, "<h1>Are you a robot?</h1>"))),
-		of("token_unknown_client", func(s *sound, r request, a answer) {
-			at("/oauth/token", refuses(400, "invalid_client"))(s, r, a)
-			at("/oauth/authorize", answers(400, "<h1>Unknown application</h1>"))(s, r, a)
-		}),
 		of("token_unknown_client",
-			func(s *sound, r request, a answer) { // a sign-in comes before the check of the client
-				at("/oauth/token", refuses(400, "invalid_client"))(s, r, a)
-				at("/oauth/authorize", location(302, "/login"))(s, r, a)
-			}),
-		of("confidential_client", at("/oauth/token", refuses(400, "invalid_client"))),
+			both(unknownClient, at("/oauth/authorize", answers(400, "<h1>Unknown application</h1>")))),
+		// A sign-in comes before the check of the client.
+		of("token_unknown_client", both(unknownClient, at("/oauth/authorize", location(302, "/login")))),
+		of("confidential_client", unknownClient),
 		of("port_not_registered", at("/oauth/authorize", answers(400, "<h1>This redirect URI is not registered</h1>")),
 			func(_ *sound, o *doctor.Options) { o.As, o.RedirectURI = "codex", "" }),
 		of("other_resource",
@@ -120,26 +109,22 @@ func consentSymptoms() []symptom {
 			at("/oauth/authorize", location(302, callback+"?error=invalid_scope&error_description=offline_access"))),
 		of("document_not_taken", at("/oauth/authorize", answers(503, "<h1>We cannot check this application</h1>")),
 			unknown("vscode")),
-		of("token_probe_ok", at("/oauth/token", refuses(400, "invalid_client")), unknown("vscode")),
+		of("token_probe_ok", unknownClient, unknown("vscode")),
 		of("authorize_fails", at("/oauth/authorize", status(500))),
 		of("code_without_consent", at("/oauth/authorize", location(302, callback+"?code=0123456789"))),
-		of("password_not_sent", nil, func(s *sound, o *doctor.Options) {
-			// The authorization server is at another address than the API.
-			other := newSoundAt(s)
-			o.URL = other + "/mcp"
-		}),
-		of("sign_in_failed", nil,
-			func(_ *sound, o *doctor.Options) { o.Password = credential.Secret("another password") }),
+		// The authorization server is at another address than the API.
+		of("password_not_sent", nil, func(s *sound, o *doctor.Options) { o.URL = newSoundAt(s) + "/mcp" }),
+		of("sign_in_failed", nil, func(_ *sound, o *doctor.Options) { o.Password = "another password" }),
 		of("consent_refused",
 			consent(answers(403, `<h1>You are no member</h1><form method="post" action="/logout"></form>`))),
 		of("page_not_understood", consent(answers(200, "<h1>One more thing</h1>"))),
 		of("page_fails", consent(status(500))),
 		of("endless_pages", consent(location(302, "/oauth/authorize"))),
 		of("led_elsewhere", at("/login", location(302, "https://idp.example.org/"))),
-		of("workspace_not_chosen", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "Nowhere" }),
-		of("callback_ok", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "Harbour Kitchen of a Trust" }),
-		of("callback_ok", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "w1" }),
-		of("workspace_not_chosen", choosing(), func(_ *sound, o *doctor.Options) { o.Workspace = "Harbour Kitchen" }),
+		of("workspace_not_chosen", choosing(), in("Nowhere")),
+		of("callback_ok", choosing(), in("Harbour Kitchen of a Trust")),
+		of("callback_ok", choosing(), in("w1")),
+		of("workspace_not_chosen", choosing(), in("Harbour Kitchen")),
 		of("form_action", at("/oauth/authorize", header("Content-Security-Policy", "form-action 'self'"))),
 		of("form_action", consent(header(
 			"Content-Security-Policy", "default-src 'self', FORM-ACTION 'self' http://127.0.0.1:33420"))),

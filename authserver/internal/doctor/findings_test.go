@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,23 +14,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 func source(t *testing.T, pattern string) string {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
-	if err != nil || len(names) == 0 {
-		t.Fatal(pattern, err)
-	}
+	testkit.Must(t, err)
 	var all strings.Builder
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") != strings.HasSuffix(pattern, "_test.go") {
 			continue
 		}
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		all.Write(content)
 	}
 	return all.String()
@@ -86,9 +88,7 @@ func readStrictly(t *testing.T, table []byte, into any) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(table))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, decoder.Decode(into))
 }
 
 func TestProfiles_AreComplete(t *testing.T) {
@@ -107,9 +107,7 @@ func TestFind_FindingsBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	begun := func(url string) *run {
 		r, err := begin(Options{URL: url, As: "claude"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return r
 	}
 	for code, provoke := range map[string]func(r *run){
@@ -170,4 +168,97 @@ func TestBegin_RefusesInvalidOptions(t *testing.T) {
 			t.Errorf("%s %s: %v", o.As, o.URL, err)
 		}
 	}
+}
+
+func TestBearerChallenge_ParsesHeader(t *testing.T) {
+	t.Parallel()
+	parse := func(line string) map[string]string { return bearerChallenge(http.Header{"Www-Authenticate": {line}}) }
+	for line, want := range map[string]map[string]string{
+		`Bearer`: {},
+		`Bearer realm="a, b", resource_metadata="https://x/y?a=1,2", scope="read write"`: {
+			"realm":             "a, b",
+			"resource_metadata": "https://x/y?a=1,2",
+			"scope":             "read write",
+		},
+		`bearer SCOPE=read,error=invalid_token`:                      {"scope": "read", "error": "invalid_token"},
+		`Basic realm="x", Bearer scope="s"`:                          {"scope": "s"},
+		`Bearer scope="a\"b"`:                                        {"scope": `a"b`},
+		`Bearer scope="never closed`:                                 {"scope": "never closed"},
+		`Bearer scope = "spaced" , error = "e"`:                      {"scope": "spaced", "error": "e"},
+		`Negotiate, Bearer resource_metadata="m", DPoP algs="ES256"`: {"resource_metadata": "m"},
+	} {
+		if got := parse(line); got == nil || !maps.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	for _, line := range []string{"", "Basic realm=x", `"Bearer"`, ", ,", "=Bearer"} {
+		if got := parse(line); got != nil {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+}
+
+func TestShow_HidesSecrets(t *testing.T) {
+	t.Parallel()
+	var s secrets
+	for _, secret := range []credential.Secret{"pass word/+=", "token-1", "token-1-longer", ""} { // the last is ignored
+		s.add(secret)
+	}
+	for text, want := range map[string]string{
+		"to\x00ken-\u200b1":                                "[redacted]",
+		"I said pass word/+= to you":                       "I said [redacted] to you",
+		"a=pass+word%2F%2B%3D&b":                           "a=[redacted]&b",
+		"token-1-longer":                                   "[redacted]",
+		"alm_rt_abcdef and alm_pat_x.y":                    "[redacted] and [redacted]",
+		"eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJ4In0.sig":         "[redacted]",
+		"Authorization: Bearer abcdefghijklmnopqrstuvwxyz": "Authorization: [redacted]",
+		"\x1b[31mred\x1b[0m\r\nnext\u202e":                 "[31mred[0m next",
+		"\xff\xfe":                                         "",
+		"Bearer realm=\"almoner\"":                         "Bearer realm=\"almoner\"",
+	} {
+		if got := s.show(text, 200); got != want {
+			t.Errorf("%q is shown as %q", text, got)
+		}
+	}
+	if got := s.show(strings.Repeat("ä", 300), 10); got != strings.Repeat("ä", 10)+"…" {
+		t.Error(got)
+	}
+	if got := s.show("12345 token-1", 8); strings.Contains(got, "to") {
+		t.Errorf("a part of a secret is shown: %q", got)
+	}
+	if got := s.address("https://x/cb?code=abc&state=def"); got != "https://x/cb?code=…&state=…" {
+		t.Error(got)
+	}
+}
+
+func FuzzChallenge(f *testing.F) {
+	f.Add(`Bearer a="b", c=d`)
+	f.Fuzz(func(_ *testing.T, line string) { bearerChallenge(http.Header{"Www-Authenticate": {line}}) })
+}
+
+func FuzzShow(f *testing.F) {
+	f.Add("text with a-secret-value", "a-secret-value")
+	f.Fuzz(func(t *testing.T, text, secret string) {
+		var s secrets
+		s.add(credential.Secret(secret))
+		shown := s.show(text, 1000)
+		for _, r := range shown {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%q", shown)
+			}
+		}
+		if len(secret) >= 4 && !strings.ContainsAny(secret, " \t\n\r") && printable(secret) &&
+			strings.Contains(shown, secret) && !strings.Contains("[redacted]…", secret) {
+			t.Errorf("%q is in %q", secret, shown)
+		}
+	})
+}
+
+func printable(text string) bool {
+	for _, r := range text {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+			return false
+		}
+	}
+	return true
 }

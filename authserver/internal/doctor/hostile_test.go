@@ -15,16 +15,22 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
+
+// listen listens on a free port until the test ends, and returns the address of the API there.
+func listen(t *testing.T) (listener net.Listener, api string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener, "http://" + listener.Addr().String() + "/mcp"
+}
 
 // speaks starts a server that sends the same to every client, or closes the connection.
 func speaks(t *testing.T, say func(c net.Conn)) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
+	listener, api := listen(t)
 	go func() {
 		for {
 			c, err := listener.Accept()
@@ -38,7 +44,7 @@ func speaks(t *testing.T, say func(c net.Conn)) string {
 			}()
 		}
 	}()
-	return "http://" + listener.Addr().String() + "/mcp"
+	return api
 }
 
 func bytesOf(text string) func(net.Conn) {
@@ -47,12 +53,9 @@ func bytesOf(text string) func(net.Conn) {
 
 func closedPort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return "http://" + listener.Addr().String() + "/mcp"
+	listener, api := listen(t)
+	_ = listener.Close()
+	return api
 }
 
 func TestRun_NamesCauseOfMissingResponse(t *testing.T) {
@@ -117,16 +120,7 @@ func TestD2_InvalidResponsesEndTheRun(t *testing.T) {
 func TestD2_WrongTypesEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, value := range []any{
-		nil,
-		7,
-		-1e300,
-		true,
-		"",
-		"x",
-		"http://",
-		[]any{},
-		[]any{nil, 7},
-		map[string]any{"a": map[string]any{}},
+		nil, 7, -1e300, true, "", "x", "http://", []any{}, []any{nil, 7}, map[string]any{"a": map[string]any{}},
 	} {
 		for _, path := range []string{resourceDoc, serverDoc, "/oauth/token", "/mcp", "/oauth/revoke"} {
 			s := newSound(t, at(path, func(_ *sound, _ request, a answer) {
@@ -170,14 +164,8 @@ func TestD2_TimeAndSizeAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report := run(t, doctor.Options{
-				URL:              speaks(t, one.say),
-				As:               "claude",
-				DiscoveryTimeout: one.within,
-			})
-			if _, ok := found(report, one.code); !ok {
-				t.Errorf("%s", codes(report))
-			}
+			o := doctor.Options{URL: speaks(t, one.say), As: "claude", DiscoveryTimeout: one.within}
+			wantFindings(t, name, run(t, o), one.code)
 		})
 	}
 }
@@ -205,9 +193,7 @@ func TestD3_PasswordIsSentOnlyToNamedServer(t *testing.T) {
 		},
 		"a far page without TLS": everywhere(set("authorization_endpoint", "http://far.example.org/authorize")),
 	} {
-		s := newSound(t, broken)
-		report := run(t, s.unattended())
-		if report.Verdict == doctor.OK {
+		if report := run(t, newSound(t, broken).unattended()); report.Verdict == doctor.OK {
 			t.Errorf("%s: %s", name, codes(report))
 		}
 	}
@@ -222,17 +208,17 @@ func TestD3_PasswordIsSentOnlyToNamedServer(t *testing.T) {
 // D4: the grant is revoked if the user cancels, and if the run fails half way.
 func TestD4_GrantIsRevoked(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	gaveUp := newSound(t, at("/mcp", when(withToken, func(*sound, request, answer) { cancel() })))
-	failed := newSound(t, at("/mcp", when(withToken, status(500))))
-	for _, s := range []*sound{gaveUp, failed} {
-		report, err := doctor.Run(ctx, s.unattended())
-		if s == failed {
-			report, err = doctor.Run(t.Context(), s.unattended())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	canceled, cancel := context.WithCancel(t.Context())
+	for _, c := range []struct {
+		ctx    context.Context
+		broken breakage
+	}{
+		{canceled, func(*sound, request, answer) { cancel() }},
+		{t.Context(), status(500)},
+	} {
+		s := newSound(t, at("/mcp", when(withToken, c.broken)))
+		report, err := doctor.Run(c.ctx, s.unattended())
+		testkit.Must(t, err)
 		s.mu.Lock()
 		if !s.ended || s.newest("access") == "" {
 			t.Errorf("the grant was not revoked: %s", codes(report))
@@ -255,9 +241,7 @@ func TestRun_BrowserReturnsToLoopback(t *testing.T) {
 		if _, posted := found(report, "approval_307"); posted != (method == http.MethodPost) || report.Stopped != "" {
 			t.Error(codes(report))
 		}
-		if _, ok := found(report, "callback_ok"); !ok {
-			t.Error(codes(report))
-		}
+		wantFindings(t, method, report, "callback_ok")
 	}
 }
 
@@ -290,12 +274,8 @@ func FuzzRun(f *testing.F) {
 			_, _ = w.Write(body)
 		}))
 		defer server.Close()
-		_ = run(t, doctor.Options{
-			URL:      server.URL + "/mcp",
-			As:       "claude",
-			ClientID: "x",
-			Email:    "ada@example.org",
-			Password: credential.Secret(password),
-		})
+		o := doctor.Options{URL: server.URL + "/mcp", As: "claude", ClientID: "x", Email: "ada@example.org"}
+		o.Password = credential.Secret(password)
+		_ = run(t, o)
 	})
 }

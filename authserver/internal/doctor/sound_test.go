@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/doctor"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -109,16 +110,18 @@ func (s *sound) answer(a answer, r request) {
 
 func (s *sound) metadata() map[string]any {
 	return map[string]any{
-		"issuer": s.URL, "authorization_endpoint": s.URL + "/oauth/authorize", "token_endpoint": s.URL + "/oauth/token",
-		"revocation_endpoint": s.URL + "/oauth/revoke", "response_types_supported": []string{"code"},
-		"grant_types_supported": []string{
-			"authorization_code", "refresh_token",
-		}, "code_challenge_methods_supported": []string{"S256"},
-		"token_endpoint_auth_methods_supported": []string{
-			"none",
-		}, "scopes_supported": []string{"read", "write", "offline_access"},
-		"authorization_response_iss_parameter_supported": true, "client_id_metadata_document_supported": true,
-		"token_endpoint_idempotency_key_supported": true,
+		"issuer":                                         s.URL,
+		"authorization_endpoint":                         s.URL + "/oauth/authorize",
+		"token_endpoint":                                 s.URL + "/oauth/token",
+		"revocation_endpoint":                            s.URL + "/oauth/revoke",
+		"response_types_supported":                       []string{"code"},
+		"grant_types_supported":                          []string{"authorization_code", "refresh_token"},
+		"code_challenge_methods_supported":               []string{"S256"},
+		"token_endpoint_auth_methods_supported":          []string{"none"},
+		"scopes_supported":                               []string{"read", "write", "offline_access"},
+		"client_id_metadata_document_supported":          true,
+		"token_endpoint_idempotency_key_supported":       true,
+		"authorization_response_iss_parameter_supported": true,
 	}
 }
 
@@ -294,9 +297,7 @@ func (s *sound) unattended() doctor.Options {
 func run(t *testing.T, o doctor.Options) *doctor.Report {
 	t.Helper()
 	report, err := doctor.Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return report
 }
 
@@ -308,6 +309,24 @@ func found(r *doctor.Report, code string) (doctor.Finding, bool) {
 		}
 	}
 	return doctor.Finding{}, false
+}
+
+// wantFindings requires findings with these codes.
+func wantFindings(t *testing.T, what string, r *doctor.Report, wanted ...string) {
+	t.Helper()
+	for _, code := range wanted {
+		if _, ok := found(r, code); !ok {
+			t.Errorf("%s: no %s among %s", what, code, codes(r))
+		}
+	}
+}
+
+// wantSound requires that the run reached its end and found nothing wrong.
+func wantSound(t *testing.T, r *doctor.Report) {
+	t.Helper()
+	if r.Verdict != doctor.OK || r.Stopped != "" {
+		t.Error(codes(r))
+	}
 }
 
 func codes(r *doctor.Report) string {

@@ -21,18 +21,14 @@ func signedIn(r request) bool {
 func choosing() breakage {
 	return at("/oauth/authorize", func(_ *sound, r request, a answer) {
 		if signedIn(r) && r.Method == http.MethodGet && r.URL.Query().Get("workspace") == "" {
-			replace(
-				a,
-				200,
-				"text/html",
+			replace(a, 200, "text/html",
 				`<h1>Which workspace?</h1><form method="get" action="/oauth/authorize">`+hidden(r.URL.Query())+
 					`<label><input type="radio" name="workspace" value="w2">Harbour Kitchen Garden
 					<i>of a Trust</i></label>
 				<label><input type="radio" name="workspace" value="w1">Harbour Kitchen <i>of a Trust</i></label>
 				<label><input type="radio" name="workspace" value="w3">Other</label>
 				<button name="decision" value="deny">Deny</button>
-				<button name="decision" value="choose">Go on</button></form>`,
-			)
+				<button name="decision" value="choose">Go on</button></form>`)
 		}
 		if signedIn(r) && r.Method == http.MethodGet &&
 			(r.URL.Query().Get("decision") == "deny" || r.URL.Query().Get("workspace") == "w2") {
@@ -127,4 +123,170 @@ func TestRun_DiagnosesEachSymptom(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A symptom is one fault and the expected diagnosis.
+type symptom struct {
+	code   string
+	broken breakage
+	with   []func(s *sound, o *doctor.Options)
+}
+
+func of(code string, broken breakage, with ...func(*sound, *doctor.Options)) symptom {
+	return symptom{code, broken, with}
+}
+
+func as(name string) func(*sound, *doctor.Options) {
+	return func(_ *sound, o *doctor.Options) { o.As = name }
+}
+
+// unknown sets options without a client_id and a password.
+func unknown(name string) func(*sound, *doctor.Options) {
+	return func(_ *sound, o *doctor.Options) { *o = doctor.Options{URL: o.URL, As: name} }
+}
+
+// in sets the workspace that the user wants.
+func in(workspace string) func(*sound, *doctor.Options) {
+	return func(_ *sound, o *doctor.Options) { o.Workspace = workspace }
+}
+
+func status(code int) breakage { return func(_ *sound, _ request, a answer) { a.Code = code } }
+
+func unchallenged(code int) breakage {
+	return func(_ *sound, _ request, a answer) {
+		a.Header().Del("WWW-Authenticate")
+		a.Code = code
+	}
+}
+
+func body(code int, kind, text string) breakage {
+	return func(_ *sound, _ request, a answer) { replace(a, code, kind, text) }
+}
+
+func header(name, value string) breakage {
+	return func(_ *sound, _ request, a answer) {
+		if value == "" {
+			a.Header().Del(name)
+		} else {
+			a.Header().Set(name, value)
+		}
+	}
+}
+
+func location(code int, to string) breakage {
+	return func(_ *sound, _ request, a answer) {
+		replace(a, code, "text/plain", "")
+		a.Header().Set("Location", to)
+	}
+}
+
+// set changes one member of a JSON response; nil removes it.
+func set(name string, to any) breakage {
+	return func(_ *sound, _ request, a answer) {
+		edit(a, func(values map[string]any) {
+			if values[name] = to; to == nil {
+				delete(values, name)
+			}
+		})
+	}
+}
+
+// when applies the fault only to matching requests.
+func when(meant func(r request) bool, broken breakage) breakage {
+	return func(s *sound, r request, a answer) {
+		if meant(r) {
+			broken(s, r, a)
+		}
+	}
+}
+
+// ifRepeated breaks the response to a repeated request.
+func ifRepeated(broken breakage) breakage {
+	return func(s *sound, r request, a answer) {
+		if a.Header().Get("Idempotency-Replayed") != "" {
+			broken(s, r, a)
+		}
+	}
+}
+
+func noToken(r request) bool   { return r.Header.Get("Authorization") == "" }
+func withToken(r request) bool { return strings.Contains(r.Header.Get("Authorization"), "access-") }
+func junk(r request) bool      { return strings.Contains(r.Header.Get("Authorization"), "never-issued") }
+func posted(r request) bool    { return r.Method == http.MethodPost }
+func fresh(r request) bool     { return r.PostForm.Get("grant_type") == "refresh_token" }
+func real(r request) bool      { return strings.Contains(r.PostForm.Encode(), "-0123456789") }
+
+const (
+	resourceDoc = "/.well-known/oauth-protected-resource/mcp"
+	rootDoc     = "/.well-known/oauth-protected-resource"
+	serverDoc   = "/.well-known/oauth-authorization-server"
+	openIDDoc   = "/.well-known/openid-configuration"
+)
+
+// everywhere changes both documents of the authorization server, and the alias.
+func everywhere(broken breakage) breakage {
+	return func(s *sound, r request, a answer) {
+		if strings.HasPrefix(r.URL.Path, serverDoc) || r.URL.Path == openIDDoc {
+			broken(s, r, a)
+		}
+	}
+}
+
+// registers names an endpoint at which clients register.
+func registers(s *sound, r request, a answer) {
+	everywhere(set("registration_endpoint", s.URL+"/register"))(s, r, a)
+}
+
+// unknownClient refuses the client at the token endpoint.
+func unknownClient(s *sound, r request, a answer) {
+	at("/oauth/token", refuses(400, "invalid_client"))(s, r, a)
+}
+
+// both has two faults.
+func both(one, other breakage) breakage {
+	return func(s *sound, r request, a answer) {
+		one(s, r, a)
+		other(s, r, a)
+	}
+}
+
+func resources(broken breakage) breakage {
+	return func(s *sound, r request, a answer) {
+		if strings.HasPrefix(r.URL.Path, rootDoc) {
+			broken(s, r, a)
+		}
+	}
+}
+
+func challenge(text string) breakage {
+	return at("/mcp", when(noToken, header("WWW-Authenticate", text)))
+}
+
+// inCallback replaces a part of the callback's address.
+func inCallback(old, to string) breakage {
+	return at("/oauth/authorize", when(posted, func(_ *sound, _ request, a answer) {
+		a.Header().Set("Location", strings.Replace(a.Header().Get("Location"), old, to, 1))
+	}))
+}
+
+// afterCallback adds parameters at the end of the callback's address.
+func afterCallback(more string) breakage {
+	return at("/oauth/authorize", when(posted, func(_ *sound, _ request, a answer) {
+		a.Header().Set("Location", a.Header().Get("Location")+more)
+	}))
+}
+
+// The faults of the requests that an exchange, a refresh, a call with a token or with another one, and a consent are.
+func exchange(broken breakage) breakage   { return at("/oauth/token", when(real, broken)) }
+func refreshed(broken breakage) breakage  { return at("/oauth/token", when(fresh, broken)) }
+func calls(broken breakage) breakage      { return at("/mcp", when(withToken, broken)) }
+func wrongToken(broken breakage) breakage { return at("/mcp", when(junk, broken)) }
+func consent(broken breakage) breakage    { return at("/oauth/authorize", when(signedIn, broken)) }
+
+// answers answers with a page.
+func answers(code int, text string) breakage { return body(code, "text/html", text) }
+
+// refuses answers with an error of OAuth.
+func refuses(code int, name string) breakage {
+	return body(code, "application/json", `{"error":"`+name+`"}`)
 }
