@@ -24,17 +24,18 @@ func TestLocalRate_CountsExpiresAndIsBounded(t *testing.T) {
 			t.Fatalf("event %d waits %v", i, wait)
 		}
 	}
-	if wait := local.take("k", 60, now); wait != time.Second {
-		t.Errorf("full: wait %v, want a second", wait)
-	}
-	if wait := local.take("other", 60, now); wait != 0 {
-		t.Errorf("another key: wait %v", wait)
-	}
-	if wait := local.take("k", 60, now.Add(time.Second)); wait != 0 {
-		t.Errorf("a second later: wait %v", wait)
-	}
-	if wait := local.take("k", 60, now.Add(time.Second)); wait != time.Second {
-		t.Errorf("full again: wait %v", wait)
+	for _, c := range []struct {
+		what, key   string
+		after, want time.Duration
+	}{
+		{"full", "k", 0, time.Second},
+		{"another key", "other", 0, 0},
+		{"a second later", "k", time.Second, 0},
+		{"full again", "k", time.Second, time.Second},
+	} {
+		if wait := local.take(c.key, 60, now.Add(c.after)); wait != c.want {
+			t.Errorf("%s: wait %v, want %v", c.what, wait, c.want)
+		}
 	}
 	for i := range maxLocalKeys + 10 {
 		local.take("flood "+strconv.Itoa(i), 60, now)
@@ -85,12 +86,8 @@ func TestF3_CountsLocallyWithoutSharedRate(t *testing.T) {
 		}
 		time.Sleep(distrustAfterFail)
 		synctest.Wait()
-		if shared.asked.Load() != 2 || strings.Count(log.String(), "in this process only") != 2 {
-			t.Errorf(
-				"shared rate called %d times, want 2 calls with a log line each: %s",
-				shared.asked.Load(),
-				log.String(),
-			)
+		if n := shared.asked.Load(); n != 2 || strings.Count(log.String(), "in this process only") != 2 {
+			t.Errorf("shared rate called %d times, want 2 calls with a log line each: %s", n, log.String())
 		}
 	})
 }
@@ -157,12 +154,9 @@ func TestShare_SendsBusiestKeysFirst(t *testing.T) {
 	for range 3 {
 		c.ForGrant(busy)
 	}
-	if err := c.Report(t.Context()); err != nil || shared.counted["grant:"+busy.String()] != 3 ||
-		len(shared.counted) != maxPerShare {
-		t.Errorf(
-			"%v: %d keys shared, the busiest with %d events",
-			err, len(shared.counted), shared.counted["grant:"+busy.String()],
-		)
+	err := c.Report(t.Context())
+	if most := shared.counted["grant:"+busy.String()]; err != nil || most != 3 || len(shared.counted) != maxPerShare {
+		t.Errorf("%v: %d keys shared, the busiest with %d events", err, len(shared.counted), most)
 	}
 }
 

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -89,20 +88,12 @@ func TestSnapshot_ConcurrentCallsReturnOwnGrantAndClient(t *testing.T) {
 func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 	l := newStoreTest(t)
 	grants := l.many(12)
-	tokens := make([][]byte, len(grants))
+	tokens, owners := make([][]byte, len(grants)), make([]uuid.UUID, len(grants))
 	for i := range tokens {
-		tokens[i] = credential.Hash(
-			l.fixture.Token(l.fixture.Member(perm.ProgrammesRead), perm.ProgrammesRead).Reveal())
+		owners[i] = l.fixture.Member(perm.ProgrammesRead)
+		tokens[i] = credential.Hash(l.fixture.Token(owners[i], perm.ProgrammesRead).Reveal())
 	}
 	l.publish("signing")
-	owners := make([]uuid.UUID, len(tokens))
-	for i, token := range tokens {
-		_, known, _, err := l.Introspection(t.Context(), uuid.Nil, nil, standing.Query{PATHash: token})
-		if err != nil || known == nil {
-			t.Fatal(known, err)
-		}
-		owners[i] = known.UserID
-	}
 	concurrently(len(grants)*4, func(i int) {
 		own, token, owner := grants[i%len(grants)], tokens[i%len(grants)], owners[i%len(grants)]
 		for round := range 20 {
@@ -129,38 +120,41 @@ func TestIntrospection_ConcurrentCallsReturnOwnResult(t *testing.T) {
 			}
 		}
 	})
-	if caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, standing.Query{
-		GrantID: grants[0].ID,
-		GrantIn: grants[0].WorkspaceID,
-	}); err != nil || caller != nil || known == nil {
+	q := standing.Query{GrantID: grants[0].ID, GrantIn: grants[0].WorkspaceID}
+	caller, known, _, err := l.Introspection(t.Context(), uuid.New(), nil, q)
+	if err != nil || caller != nil || known == nil {
 		t.Errorf("unknown caller: %+v %+v %v", caller, known, err)
+	}
+}
+
+// advanceTogether advances all grants to a generation at the same time, each with a token of its own. Meanwhile it
+// checks that other steps are refused.
+func (l *storeTest) advanceTogether(grants []grant.Grant, last uint32) {
+	l.Helper()
+	ctx := l.Context()
+	concurrently(len(grants), func(i int) {
+		own, id := byte(100+i), grants[i].ID
+		for generation := uint32(2); generation <= last; generation++ {
+			wants(l, grant.Updated)(l.advance(ctx, id, generation, hash(own)))
+			if generation%5 == 0 {
+				wants(l, grant.Refused)(l.advance(ctx, id, generation, hash(own+100)))
+				wants(l, grant.Refused)(l.advance(ctx, id, generation-1, hash(own)))
+				wants(l, grant.Refused)(l.activate(ctx, id, own))
+				wants(l, grant.Refused)(l.advance(ctx, uuid.New(), generation, hash(own)))
+			}
+		}
+	})
+	for i, g := range grants {
+		stored := l.stored(g)
+		if stored.Generation != last || !bytes.Equal(stored.RefreshHash, hash(byte(100+i))) {
+			l.Errorf("grant %d: %+v, want generation %d", i, stored, last)
+		}
 	}
 }
 
 func TestAdvance_ConcurrentGrantsAdvanceIndependently(t *testing.T) {
 	l := newStoreTest(t)
-	grants := l.many(24)
-	const last = 40
-	concurrently(len(grants), func(i int) {
-		own := byte(100 + i)
-		for generation := uint32(2); generation <= last; generation++ {
-			switch result, err := l.advance(t.Context(), grants[i].ID, generation, hash(own)); {
-			case err != nil || result != grant.Updated:
-				t.Errorf("generation %d: %v %v", generation, result, err)
-			case generation%5 == 0:
-				wants(l, grant.Refused)(l.advance(t.Context(), grants[i].ID, generation, hash(own+100)))
-				wants(l, grant.Refused)(l.advance(t.Context(), grants[i].ID, generation-1, hash(own)))
-				wants(l, grant.Refused)(l.activate(t.Context(), grants[i].ID, own))
-				wants(l, grant.Refused)(l.advance(t.Context(), uuid.New(), generation, hash(own)))
-			}
-		}
-	})
-	for i, g := range grants {
-		stored, err := l.Grant(t.Context(), g.Key())
-		if err != nil || stored.Generation != last || !bytes.Equal(stored.RefreshHash, hash(byte(100+i))) {
-			t.Errorf("%+v %v", stored, err)
-		}
-	}
+	l.advanceTogether(l.many(24), 40)
 }
 
 // Two processes, or a retry that overtakes, may write two steps of one grant at once: the later generation
@@ -176,10 +170,10 @@ func TestAdvance_LaterOfTwoConcurrentStepsWins(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		stored, err := l.Grant(t.Context(), one.Key())
-		if err != nil || results[3] != grant.Updated || stored.Generation != generation+3 ||
+		stored := l.stored(one)
+		if results[3] != grant.Updated || stored.Generation != generation+3 ||
 			!bytes.Equal(stored.RefreshHash, hash(3)) {
-			t.Errorf("%v, stored generation %d, want %d: %v", results, stored.Generation, generation+3, err)
+			t.Errorf("%v, stored generation %d, want %d", results, stored.Generation, generation+3)
 		}
 	}
 }
@@ -247,17 +241,7 @@ func TestAdvance_RefusedBatchIsTakenOneByOne(t *testing.T) {
 		end $$`)
 	l.fixture.Exec(`create trigger refuse_many after update on account.grants referencing new table as changed
 		for each statement execute function account.refuse_many()`)
-	const last = 10
-	concurrently(len(grants), func(i int) {
-		for generation := uint32(2); generation <= last; generation++ {
-			wants(l, grant.Updated)(l.advance(t.Context(), grants[i].ID, generation, hash(byte(100+i))))
-		}
-	})
-	for _, g := range grants {
-		if stored, err := l.Grant(t.Context(), g.Key()); err != nil || stored.Generation != last {
-			t.Errorf("%+v %v", stored, err)
-		}
-	}
+	l.advanceTogether(grants, 10)
 }
 
 // Violations are also recognised in a distributed Postgres, where the names of shards end with numbers.
@@ -270,9 +254,7 @@ func TestViolations_AreRecognisedInShards(t *testing.T) {
 	l.fixture.Exec(`grant all on account.memberships to almoner_authserver`)
 	l.fixture.Exec(`alter table account.memberships_102008
 		rename constraint memberships_pkey to memberships_pkey_102008`)
-	event := byOperator(audit.MemberAdded, user)
-	err := l.AddMember(t.Context(), l.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), event)
-	if !errors.Is(err, membership.ErrMember) {
-		t.Errorf("%v, want %v", err, membership.ErrMember)
-	}
+	event, held := byOperator(audit.MemberAdded, user), perm.NewSet(perm.ProgrammesRead)
+	wantErr(t, "add a member", membership.ErrMember,
+		l.AddMember(t.Context(), l.fixture.WorkspaceID, user, held, event))
 }

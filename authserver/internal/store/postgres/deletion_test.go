@@ -30,13 +30,8 @@ func byOperator(action audit.Action, user uuid.UUID) audit.Event {
 
 // deletion returns the event of a user who deletes their own account.
 func deletion(user uuid.UUID) audit.Event {
-	return audit.Event{
-		UserID:        &user,
-		Actor:         "user:" + user.String(),
-		Action:        audit.UserDeleted,
-		Subject:       "user:" + user.String(),
-		Authorization: &audit.Authorization{UserID: user},
-	}
+	by := audit.Actor{Authorization: audit.Authorization{UserID: user}}
+	return by.Event(audit.UserDeleted, "user:"+user.String(), nil, nil)
 }
 
 // rows returns the tables of the schema whose column of this name and type has the value, with the columns' names.
@@ -170,13 +165,10 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 	const password = "a hash"
 	for name, write := range map[string]func(user uuid.UUID) error{
 		"sign in": func(user uuid.UUID) error {
-			return m.BeginSignIn(t.Context(), session.SignIn{
-				ID:      uuid.New(),
-				UserID:  user,
-				Method:  session.Password,
-				Proof:   session.Proof{Method: session.Password, PasswordHash: password},
-				Expires: time.Now().Add(time.Hour),
-			}, deletion(user))
+			proof := session.Proof{Method: session.Password, PasswordHash: password}
+			by := session.SignIn{ID: uuid.New(), UserID: user, Method: proof.Method, Proof: proof}
+			by.Expires = time.Now().Add(time.Hour)
+			return m.BeginSignIn(t.Context(), by, deletion(user))
 		},
 		"create a token": func(user uuid.UUID) error { return m.createToken(user) },
 		"consent": func(user uuid.UUID) error {
@@ -192,8 +184,8 @@ func TestP1_NothingIsWrittenAfterDeletion(t *testing.T) {
 			return err
 		},
 		"join": func(user uuid.UUID) error {
-			event := byOperator(audit.MemberAdded, user)
-			return m.AddMember(t.Context(), m.fixture.WorkspaceID, user, perm.NewSet(perm.ProgrammesRead), event)
+			held := perm.NewSet(perm.ProgrammesRead)
+			return m.AddMember(t.Context(), m.fixture.WorkspaceID, user, held, byOperator(audit.MemberAdded, user))
 		},
 	} {
 		user := m.person(perm.ProgrammesRead).UserID
@@ -258,7 +250,7 @@ func TestP2_LastHolderCannotDeleteOwnAccount(t *testing.T) {
 		m.fixture.Exec(`delete from account.memberships where tenant_id = $1`, m.workspaceID)
 		a, b := m.person(manages...).UserID, m.person(manages...).UserID
 		remove := func(user uuid.UUID) func() error {
-			return func() error { _, err := m.DeleteUser(t.Context(), user, deletion(user)); return err }
+			return func() error { return errOf(m.DeleteUser(t.Context(), user, deletion(user))) }
 		}
 		errs := at(remove(a), remove(b))
 		if m.managers() != 1 || (errs[0] == nil) == (errs[1] == nil) {

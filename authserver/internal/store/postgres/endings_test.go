@@ -24,19 +24,16 @@ const tooMany = 700
 // manyGrants returns grants of the app: the first was redeemed, the others are copies of it.
 func (l *storeTest) manyGrants(app client.Client) []grant.Grant {
 	l.Helper()
-	all := []grant.Grant{l.consented(app, 0)}
-	for range tooMany - 1 {
+	all, copies := []grant.Grant{l.consented(app, 0)}, make([]uuid.UUID, tooMany-1)
+	for i := range copies {
 		g := all[0]
 		g.ID = uuid.New()
+		copies[i] = g.ID
 		all = append(all, g)
-	}
-	ids := make([]uuid.UUID, len(all))
-	for i, g := range all {
-		ids[i] = g.ID
 	}
 	l.fixture.Exec(`insert into account.grants
 		select one.* from account.grants original, unnest($2::uuid[]) copies (copy),
-		jsonb_populate_record(original, jsonb_build_object('id', copy)) one where original.id = $1`, all[0].ID, ids[1:])
+		jsonb_populate_record(original, jsonb_build_object('id', copy)) one where original.id = $1`, all[0].ID, copies)
 	return all
 }
 
@@ -104,19 +101,22 @@ func (l *storeTest) wantLeftOver(all []grant.Grant, reason grant.Reason) {
 	}
 }
 
+// endEverything runs EndNext until nothing is left.
+func (l *storeTest) endEverything() {
+	l.Helper()
+	for range 2 * tooMany {
+		if _, found, err := l.EndNext(l.Context()); err != nil || !found {
+			must(l, err)
+			return
+		}
+	}
+	l.Fatal("EndNext never finishes")
+}
+
 // endAll runs EndNext until nothing is left, and checks that each grant was revoked once, for the reason.
 func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
 	l.Helper()
-	for parts := 0; ; parts++ {
-		_, found, err := l.EndNext(l.Context())
-		must(l, err)
-		if !found {
-			break
-		}
-		if parts > 2*tooMany {
-			l.Fatal("EndNext never finishes")
-		}
-	}
+	l.endEverything()
 	for what, sql := range map[string]string{
 		"revoked": `select count(*) from account.grants where client_id = $1 and state = 'revoked'
 			and revoke_reason = $2`,
@@ -131,15 +131,9 @@ func (l *storeTest) endAll(all []grant.Grant, reason grant.Reason) {
 }
 
 func (l *storeTest) event(action audit.Action) audit.Event {
-	return audit.Event{
-		WorkspaceID: &l.fixture.WorkspaceID,
-		Actor:       "admin",
-		Action:      action,
-		Subject:     "tenant:" + l.fixture.WorkspaceID.String(),
-		Detail:      map[string]any{},
-
-		Authorization: operator,
-	}
+	event := audit.ByOperator().Event(action, "tenant:"+l.fixture.WorkspaceID.String(), map[string]any{}, nil)
+	event.WorkspaceID = &l.fixture.WorkspaceID
+	return event
 }
 
 func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
@@ -247,11 +241,7 @@ func TestG7_DeletedClientHasGrantsInManyWorkspaces(t *testing.T) {
 			t.Fatal("a grant of the deleted client is accepted", err)
 		}
 	}
-	for found := true; found; {
-		if _, found, err = l.EndNext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.endEverything()
 	l.wantCount(len(all), "grants were revoked",
 		`select count(*) from account.grants where client_id = $1 and state = 'revoked'`, app.ID)
 }
@@ -269,7 +259,6 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 		select gen_random_uuid(), sha256(n::text::bytea), user_id, tenant_id, name, permissions, expires_at
 		from account.personal_access_tokens, generate_series(1, $1::int) n`, tooMany)
 	workspaceID := l.fixture.WorkspaceID
-	won := 0
 	end := func() error {
 		removal, err := l.EndMembership(t.Context(), workspaceID, user, l.event(audit.MemberRemoved))
 		if err == nil && (!removal.More || len(removal.Grants) == 0 || removal.Tokens == 0) {
@@ -277,14 +266,7 @@ func TestM3_MemberWhoComesBackFindsNoFormerGrantsAndTokens(t *testing.T) {
 		}
 		return err
 	}
-	for _, err := range at(end, end, end, end) {
-		if err == nil {
-			won++
-		} else {
-			wantErr(t, "a later removal", membership.ErrNoMember, err)
-		}
-	}
-	if won != 1 {
+	if won := succeeded(t, "a later removal", membership.ErrNoMember, at(end, end, end, end)); won != 1 {
 		t.Fatalf("%d removals ended the membership", won)
 	}
 	l.fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator' where id = $1`, user)

@@ -111,34 +111,26 @@ func (s *Store) TakeDirectly(
 	return grants, err
 }
 
-// PlanOfEvents executes a search of the audit log and returns its plan.
-func (s *Store) PlanOfEvents(
-	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor,
-) (string, error) {
-	text := namedSQL + eventsSQL(`e.tenant_id = @of`, search, from) + namesSQL
-	return s.plan(ctx, text, searchArgs(workspaceID, search, from, 51))
-}
+// PlansOfSearch executes a search of each log and returns its plan by the name of the log.
+func (s *Store) PlansOfSearch(
+	ctx context.Context, of uuid.UUID, search audit.Search, from audit.Cursor,
+) (plans map[string]string, err error) {
+	args := searchArgs(of, search, from, 51)
 
-// PlanOfConnections executes a search of the connection log and returns its plan.
-func (s *Store) PlanOfConnections(
-	ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor,
-) (string, error) {
-	args := searchArgs(workspaceID, search, from, 51)
-	args["tenant"] = workspaceID
-	return s.plan(ctx, foundSQL(search, from), args)
-}
-
-func (s *Store) plan(ctx context.Context, text string, args pgx.NamedArgs) (string, error) {
-	rows, err := s.pool.Query(ctx, "explain (analyze, buffers) "+text, args)
-	if err != nil {
-		return "", err
+	plans = map[string]string{
+		"audit log":      namedSQL + eventsSQL(`e.tenant_id = @of`, search, from) + namesSQL,
+		"connection log": foundSQL(search, from),
 	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return strings.Join(lines, "\n"), err
-}
-
-// LogSearches returns the statements that read a page of the logs of a workspace for a search, with their arguments.
-func LogSearches(of uuid.UUID, search audit.Search) ([]string, pgx.NamedArgs) {
-	return []string{eventsSQL(`e.tenant_id = @of`, search, audit.Cursor{}), foundSQL(search, audit.Cursor{})},
-		searchArgs(of, search, audit.Cursor{}, 10)
+	for log, text := range plans {
+		rows, err := s.pool.Query(ctx, "explain (analyze, buffers) "+text, args)
+		if err != nil {
+			return nil, err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, err
+		}
+		plans[log] = strings.Join(lines, "\n")
+	}
+	return plans, nil
 }

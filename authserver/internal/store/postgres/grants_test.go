@@ -299,17 +299,20 @@ func TestG7_RevokedGrantIsFinalAndKeepsFirstReason(t *testing.T) {
 
 func TestFacts_ReturnsClientAndGrant(t *testing.T) {
 	l := newStoreTest(t).pending()
-	snapshot, err := l.Snapshot(t.Context(), l.grant.ClientID, l.grant.Key())
-	if err != nil || snapshot.Client == nil || snapshot.Grant == nil || !snapshot.Member || !snapshot.LLMEnabled ||
-		snapshot.UserDisabled || !snapshot.Held.Has(perm.ProgrammesRead) || snapshot.Now.IsZero() {
-		t.Errorf("%+v %v", snapshot, err)
-	}
-	snapshot, err = l.Snapshot(t.Context(), l.grant.ClientID, grant.Key{})
-	if err != nil || snapshot.Client == nil || snapshot.Grant != nil || snapshot.Member {
-		t.Errorf("%+v %v", snapshot, err)
-	}
-	snapshot, err = l.Snapshot(t.Context(), uuid.New(), l.grant.Key())
-	if err != nil || snapshot.Client != nil || snapshot.Grant == nil {
-		t.Errorf("%+v %v", snapshot, err)
+	for _, c := range []struct {
+		client        uuid.UUID
+		grant         grant.Key
+		known, member bool
+	}{
+		{l.grant.ClientID, l.grant.Key(), true, true},
+		{l.grant.ClientID, grant.Key{}, true, false},
+		{uuid.New(), l.grant.Key(), false, true},
+	} {
+		s, err := l.Snapshot(t.Context(), c.client, c.grant)
+		if err != nil || (s.Client != nil) != c.known || (s.Grant != nil) != c.member || s.Member != c.member ||
+			s.LLMEnabled != c.member || s.Held.Has(perm.ProgrammesRead) != c.member || s.UserDisabled ||
+			s.Now.IsZero() {
+			t.Errorf("client %s, grant %s: %+v %v", c.client, c.grant.ID, s, err)
+		}
 	}
 }

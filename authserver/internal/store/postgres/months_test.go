@@ -17,19 +17,29 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// pastMonths adds the partitions of the 6 months before this one, with an event for each day.
+// onlyMonths replaces the partition of earlier records by those of the last n months, which are like another one.
+func (l *storeTest) onlyMonths(table, like string, n int) {
+	l.Helper()
+	l.fixture.Exec(strings.NewReplacer("TABLE", table, "LIKE", like, "MONTHS", fmt.Sprint(n)).Replace(`
+		drop table account.TABLE_earlier;
+		do $$ declare month timestamptz; part text; begin
+			for month in
+				select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
+				from generate_series(-1, MONTHS) n loop
+				continue when exists (select from account.months_of('account.TABLE') p where p.starts <= month);
+				part := 'TABLE_past_' || to_char(month, 'YYYY_MM');
+				execute format('create table account.%I (like account.LIKE including defaults including indexes)',
+					part);
+				execute format('alter table account.TABLE attach partition account.%I for values from (%L) to (%L)',
+					part, month, (month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
+			end loop;
+		end $$`))
+}
+
+// pastMonths makes the partitions of the audit log for the last 6 months, with an event for each day.
 func (l *storeTest) pastMonths() {
 	l.Helper()
-	l.fixture.Exec(`drop table account.audit_events_earlier`)
-	l.fixture.Exec(`do $$ declare month timestamptz; begin
-		for month in
-			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
-			from generate_series(1, 6) n loop
-			execute format('create table account.%I partition of account.audit_events for values from (%L) to (%L)',
-				'audit_events_past_' || to_char(month, 'YYYY_MM'), month,
-				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
-		end loop;
-	end $$`)
+	l.onlyMonths("audit_events", "audit_events_default", 6)
 	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
 		select gen_random_uuid(), day, 'system', 'x', 'x' from generate_series(
 			(date_trunc('month', now() at time zone 'UTC') - interval '6 months') at time zone 'UTC', now(),
@@ -81,9 +91,12 @@ func TestAuditMonths_OneMonthIsDroppedPerCallUnlessInUse(t *testing.T) {
 	}
 }
 
-func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
+// A run of the retention makes months. The events of the default partition move to them, each refusal once.
+func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
 	l := ownStoreTest(t)
 	l.fixture.Exec(dropAuditMonths)
+	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
+		select gen_random_uuid(), now() + make_interval(months => 3), 'system', 'x', 'x' from generate_series(1, 7)`)
 	insert := fmt.Sprintf(`insert into account.audit_events (id, at, actor, action, subject, detail)
 		select gen_random_uuid(), date_trunc('hour', now()) + make_interval(months => 3), 'system', '%s', 'grant:x',
 			'{"reason": "x"}' from generate_series(1, $1) on conflict do nothing`, audit.GrantRefused)
@@ -94,9 +107,13 @@ func TestAuditMonths_RepeatedRefusalsMoveToTheirMonth(t *testing.T) {
 	l.fixture.Exec(`drop index account.audit_events_default_refusals`)
 	l.fixture.Exec(insert, 3)
 	l.wantCount(4, "refusals without the index", stored)
-	l.fixture.Exec(`select account.make_audit_months()`)
+	const left = `select count(*) from account.audit_events_default`
+	l.wantCount(7+4, "events in the default partition", left)
+	forEver := l.Retention(postgres.RetentionPeriods{})
+	must(t, forEver.RunOnce(t.Context(), func(string, int64) {}, slog.New(slog.DiscardHandler)))
 	l.wantCount(1, "refusals", stored)
-	l.wantCount(0, "events in the default partition", `select count(*) from account.audit_events_default`)
+	l.wantCount(0, "events in the default partition", left)
+	l.wantCount(7+1, "events", `select count(*) from account.audit_events`)
 }
 
 // earlierMigrations are the migrations before a number.
@@ -159,59 +176,42 @@ func TestAuditMonths_RefusalIsRecordedOnce(t *testing.T) {
 	l.wantCount(1, "refusals in this month's partition", here)
 }
 
-func TestAuditMonths_DefaultPartitionIsEmptiedByMonth(t *testing.T) {
-	l := ownStoreTest(t)
-	l.fixture.Exec(dropAuditMonths)
-	l.fixture.Exec(`insert into account.audit_events (id, at, actor, action, subject)
-		select gen_random_uuid(), now() + make_interval(months => 3), 'system', 'x', 'x' from generate_series(1, 7)`)
-	const left = `select count(*) from account.audit_events_default`
-	l.wantCount(7, "events in the default partition", left)
-	forEver := l.Retention(postgres.RetentionPeriods{}) // it makes months too
-	must(t, forEver.RunOnce(t.Context(), func(string, int64) {}, slog.New(slog.DiscardHandler)))
-	l.wantCount(0, "events in the default partition after the run", left)
-	l.wantCount(7, "events", `select count(*) from account.audit_events`)
+// dropsDueMonths runs the retention of a table of months, and checks that it deletes the months whose records are all
+// due, and no record of the last days.
+func (l *storeTest) dropsDueMonths(kind, table, column string, keep postgres.RetentionPeriods, days int) {
+	l.Helper()
+	records := `select count(*) from account.` + table
+	dueAt := fmt.Sprintf(`now() - interval '%d days'`, days)
+	due := records + ` where ` + column + ` < account.` + table + `_due(` + dueAt + `)`
+	recent := records + ` where ` + column + ` > ` + dueAt
+	parts := `select count(*) from account.months_of('account.` + table + `')`
+	months, all, ready, kept := l.count(parts), l.count(records), l.count(due), l.count(recent)
+	if ready == 0 || kept < days-1 {
+		l.Fatalf("%d %s are due, %d of the last %d days are there", ready, kind, kept, days)
+	}
+	deletes(l.T, l.Retention(keep), kind, ready)
+	l.wantCount(all-ready, kind+" are left", records)
+	l.wantCount(kept, kind+" of the last days are left", recent)
+	l.wantCount(0, kind+" are due", due)
+	if n := l.count(parts); n >= months {
+		l.Errorf("%d months are left of %d", n, months)
+	}
 }
 
 // A month is dropped when all its events are due, and none is deleted before.
 func TestAuditMonths_PastMonthIsDropped(t *testing.T) {
 	l := ownStoreTest(t)
 	l.pastMonths()
-	const due = `select count(*) from account.audit_events
-		where at < account.audit_events_due(now() - interval '100 days')`
-	months, all, ready := l.count(auditMonths), l.count(`select count(*) from account.audit_events`), l.count(due)
 	kept := keepAll()
 	kept[postgres.SettingAuditEvents] = 100 * day
-	deletes(t, l.Retention(kept), "audit events", ready)
-	if n := l.count(`select count(*) from account.audit_events`); ready < 20 || n != all-ready {
-		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)
-	}
-	l.wantCount(0, "events are due", due)
-	if n := l.count(auditMonths); n >= months {
-		t.Errorf("%d months are left of %d", n, months)
-	}
-	if n := l.count(`select count(*) from account.audit_events where at > now() - interval '100 days'`); n != 100-1 &&
-		n != 100 {
-		t.Errorf("%d events of the last 100 days are left", n)
-	}
+	l.dropsDueMonths("audit events", "audit_events", "at", kept, 100)
 }
 
-// pastEventMonths replaces events_earlier by the partitions of this month and the 4 before it, with an event for each
-// of the last 80 days. The first month has none; on every day of a year, a later one that is due has some.
+// pastEventMonths makes the partitions of the events for the last 4 months, with an event for each of the last 80 days.
+// The first month has none; on every day of a year, a later one that is due has some.
 func (l *storeTest) pastEventMonths() {
 	l.Helper()
-	l.fixture.Exec(`drop table account.events_earlier`)
-	l.fixture.Exec(`do $$ declare month timestamptz; begin
-		for month in
-			select (date_trunc('month', now() at time zone 'UTC') - make_interval(months => n)) at time zone 'UTC'
-			from generate_series(-1, 4) n loop
-			continue when exists (select from account.months_of('account.events') p where p.starts <= month);
-			execute format('create table account.%I (like account.events_later including defaults including indexes)',
-				'events_past_' || to_char(month, 'YYYY_MM'));
-			execute format('alter table account.events attach partition account.%I for values from (%L) to (%L)',
-				'events_past_' || to_char(month, 'YYYY_MM'), month,
-				(month at time zone 'UTC' + interval '1 month') at time zone 'UTC');
-		end loop;
-	end $$`)
+	l.onlyMonths("events", "events_later", 4)
 	l.fixture.Exec(`insert into account.events (tenant_id, type, data, created_at)
 		select $1, 'x.y', '{}', now() - make_interval(days => n) from generate_series(0, 80) n`, l.grant.WorkspaceID)
 }
@@ -228,19 +228,8 @@ func TestEventMonths_PastMonthIsDropped(t *testing.T) {
 	l := ownStoreTest(t)
 	l.pastEventMonths()
 	l.notDroppedInUse("account.events", eventMonths, dropEventMonth)
-	const due = `select count(*) from account.events where created_at < account.events_due(now() - interval '30 days')`
-	months, all, ready, kept := l.count(eventMonths), l.count(`select count(*) from account.events`), l.count(due),
-		l.count(keptEvents)
-	if ready == 0 || kept < 30 {
-		t.Fatalf("%d events are due, %d are kept", ready, kept)
-	}
-	deletes(t, l.Retention(keepAll()), "events", ready)
-	if n := l.count(`select count(*) from account.events`); n != all-ready || l.count(keptEvents) != kept {
-		t.Errorf("%d events are left of %d, and %d were due", n, all, ready)
-	}
-	if n := l.count(eventMonths); n >= months {
-		t.Errorf("%d months are left of %d", n, months)
-	}
+	l.dropsDueMonths("events", "events", "created_at", keepAll(), 30)
+	kept := l.count(keptEvents)
 	l.wantCount(-1, "events of a month that is not due were dropped", dropEventMonth)
 	l.wantCount(kept, "events are kept", keptEvents)
 }
