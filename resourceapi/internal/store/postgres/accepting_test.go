@@ -69,9 +69,7 @@ func TestAccept_TogetherStoresEachWithOwnOutcome(t *testing.T) {
 		t.Errorf("%d transactions for 28 submissions", n)
 	}
 	later := newSubmission(workspaceID, form)
-	if _, err := e.Accept(t.Context(), rest.Key{}, later, answer); err != nil {
-		t.Fatal(err)
-	}
+	orFail(e.Accept(t.Context(), rest.Key{}, later, answer))(t)
 	w.Wants(28, `select count(*) from resource.submissions where form_id = $1
 		and created_at < (select created_at from resource.submissions where id = $2)`, form, later.ID)
 	if len(e.acceptors.byForm) != 0 {
@@ -109,10 +107,7 @@ func TestAccept_RefusesUsedTokenAndErasedForm(t *testing.T) {
 	workspaceID := w.Workspace()
 	form, e := addForm(w, workspaceID), store.Engage()
 	one := newSubmission(workspaceID, form)
-	_, err := e.Accept(t.Context(), rest.Key{}, one, rest.Answer{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	orFail(e.Accept(t.Context(), rest.Key{}, one, rest.Answer{}))(t)
 	one.ID = uuid.Must(uuid.NewV7())
 	if _, err := e.Accept(t.Context(), rest.Key{}, one, rest.Answer{}); !errors.Is(err, engage.ErrTokenUsed) {
 		t.Errorf("a used token: %v", err)

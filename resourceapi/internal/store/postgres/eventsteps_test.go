@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,23 +21,44 @@ import (
 
 const addEvents = `select account.add_event($1, $2, gen_random_uuid(), null) from generate_series(1, $3::integer)`
 
-// stepStore opens a store with small steps.
-func stepStore(t *testing.T, w *postgrestest.Fixture) *Store {
+// stepStore opens a store of the shared database with small steps, and adds a workspace.
+func stepStore(t *testing.T) (w *postgrestest.Fixture, store *Store, workspaceID uuid.UUID) {
 	t.Helper()
-	store := openWith(t, w, Limits{Connections: 4, Wait: testkit.StoreWait})
+	w = shared(t).For(t)
+	store = openWith(t, w, Limits{Connections: 4, Wait: testkit.StoreWait})
 	store.steps = eventSteps{Number: 40, Examine: 100}
-	return store
+	return w, store, w.Workspace()
 }
 
-// readEvents reads a page of events of programmes and forms.
+// readEvents reads a page of events of one kind of records.
 func readEvents(
-	ctx context.Context, s *Store, workspaceID uuid.UUID, after int64, subjects ...string,
+	ctx context.Context, s *Store, workspaceID uuid.UUID, after int64, subject string,
 ) (all []delivery.Event, next int64, err error) {
-	next, err = s.Events(ctx, workspaceID, after, subjects, 50, func(e delivery.Event) bool {
+	next, err = s.Events(ctx, workspaceID, after, []string{subject}, 50, func(e delivery.Event) bool {
 		all = append(all, e)
 		return true
 	})
 	return all, next, err
+}
+
+// readAllEvents reads pages from the first event on until one has no place to go on from. A page leads at most so many
+// sequences further.
+func readAllEvents(
+	t *testing.T, s *Store, workspaceID uuid.UUID, subject string, most int64,
+) (all []delivery.Event, pages int) {
+	t.Helper()
+	for after := int64(0); ; {
+		page, next, err := readEvents(t.Context(), s, workspaceID, after, subject)
+		must(t, err)
+		all, pages = append(all, page...), pages+1
+		if next == 0 {
+			return all, pages
+		}
+		if next <= after || next > after+most {
+			t.Fatalf("after %d, the next page begins after %d", after, next)
+		}
+		after = next
+	}
 }
 
 // unnumbered counts the events of a workspace that have no sequence.
@@ -48,8 +70,7 @@ func unnumbered(w *postgrestest.Fixture, workspaceID uuid.UUID) int {
 // step loses that step alone.
 func TestEventSteps_AreBoundedAndCommitted(t *testing.T) {
 	t.Parallel()
-	w := shared(t).For(t)
-	store, workspaceID := stepStore(t, w), w.Workspace()
+	w, store, workspaceID := stepStore(t)
 	const all = 400
 	w.Exec(addEvents, workspaceID, "programme.created", all)
 	if read, next, err := readEvents(t.Context(), store, workspaceID, 0, "programme"); err != nil || next != 40 ||
@@ -72,11 +93,7 @@ func TestEventSteps_AreBoundedAndCommitted(t *testing.T) {
 			orFail(store.NumberEvents(t.Context(), workspaceID))(t)
 		}
 	}
-	for behind := true; behind; {
-		var err error
-		if behind, err = store.NumberEvents(t.Context(), workspaceID); err != nil {
-			t.Fatal(err)
-		}
+	for orFail(store.NumberEvents(t.Context(), workspaceID))(t) {
 	}
 	w.Wants(all, `select count(distinct sequence) from account.events
 		where tenant_id = $1 and sequence between 1 and $2`, workspaceID, all)
@@ -98,8 +115,7 @@ func endWithinStep(t *testing.T, w *postgrestest.Fixture, workspaceID uuid.UUID)
 // earlier end later, other readers read, and workers number.
 func TestEventSteps_ReaderMissesNothingAmongWritersAndWorkers(t *testing.T) {
 	t.Parallel()
-	w := shared(t).For(t)
-	store, workspaceID := stepStore(t, w), w.Workspace()
+	w, store, workspaceID := stepStore(t)
 	w.Exec(addEvents, workspaceID, "programme.created", 500)
 	const writers, transactions, each = 4, 15, 7
 	writing, during := errgroup.WithContext(t.Context())
@@ -109,6 +125,11 @@ func TestEventSteps_ReaderMissesNothingAmongWritersAndWorkers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var working errgroup.Group
+	var ended atomic.Bool
+	working.Go(func() error {
+		defer ended.Store(true)
+		return writing.Wait()
+	})
 	for range 2 {
 		working.Go(func() error { // a worker
 			for ctx.Err() == nil {
@@ -127,28 +148,18 @@ func TestEventSteps_ReaderMissesNothingAmongWritersAndWorkers(t *testing.T) {
 			return nil
 		})
 	}
-	seen, after, done := 0, int64(0), make(chan error, 1)
-	go func() { done <- writing.Wait() }()
-	for ended := false; ; {
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-			ended = true
-		default:
-		}
+	seen, after := 0, int64(0)
+	for {
+		wrote := ended.Load()
 		page, next, err := readEvents(t.Context(), store, workspaceID, after, "programme")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range page {
 			if e.Sequence != after+1 {
 				t.Fatalf("sequence %d follows %d", e.Sequence, after)
 			}
 			seen, after = seen+1, e.Sequence
 		}
-		if ended && next == 0 && len(page) == 0 && unnumbered(w, workspaceID) == 0 {
+		if wrote && next == 0 && len(page) == 0 && unnumbered(w, workspaceID) == 0 {
 			break
 		}
 	}
@@ -187,30 +198,14 @@ func writeSlowly(ctx context.Context, w *postgrestest.Fixture, workspaceID uuid.
 // go on from. The last one has none.
 func TestEventSteps_PageWithoutEventsLeadsToTheNext(t *testing.T) {
 	t.Parallel()
-	w := shared(t).For(t)
-	store, workspaceID := stepStore(t, w), w.Workspace()
+	w, store, workspaceID := stepStore(t)
 	w.Exec(addEvents, workspaceID, "programme.created", 450)
 	w.Exec(`update account.events set created_at = now() - interval '30 days 1 second'
 		where tenant_id = $1 and id % 3 = 0`, workspaceID)
 	w.Exec(addEvents, workspaceID, "form.created", 3)
 	for subject, want := range map[string]int{"form": 3, "submission": 0} {
-		pages, found, after := 0, 0, int64(0)
-		for {
-			page, next, err := readEvents(t.Context(), store, workspaceID, after, subject)
-			if err != nil {
-				t.Fatal(err)
-			}
-			found, pages = found+len(page), pages+1
-			if next == 0 {
-				break
-			}
-			if next <= after || next > after+100 {
-				t.Fatalf("after %d, the next page begins after %d", after, next)
-			}
-			after = next
-		}
-		if found != want || pages < 3 {
-			t.Errorf("%s: %d events in %d pages, want %d", subject, found, pages, want)
+		if found, pages := readAllEvents(t, store, workspaceID, subject, 100); len(found) != want || pages < 3 {
+			t.Errorf("%s: %d events in %d pages, want %d", subject, len(found), pages, want)
 		}
 	}
 }
@@ -218,8 +213,7 @@ func TestEventSteps_PageWithoutEventsLeadsToTheNext(t *testing.T) {
 // A reader gets an event that nothing has read behind many that the reader may not read, and each event once.
 func TestEventSteps_NewEventsBehindOthersAreReadOnce(t *testing.T) {
 	t.Parallel()
-	w := shared(t).For(t)
-	store, workspaceID := stepStore(t, w), w.Workspace()
+	w, store, workspaceID := stepStore(t)
 	w.Exec(addEvents, workspaceID, "programme.created", 90)
 	w.Exec("select account.number_events($1, 1000)", workspaceID)
 	w.Exec(addEvents, workspaceID, "form.created", 1)
@@ -227,19 +221,14 @@ func TestEventSteps_NewEventsBehindOthersAreReadOnce(t *testing.T) {
 		t.Errorf("%d events, then %d: %v", len(page), next, err)
 	}
 	w.Exec(addEvents, workspaceID, "form.created", 120)
-	after := int64(0)
-	for want := int64(91); want <= 211; {
-		page, next, err := readEvents(t.Context(), store, workspaceID, after, "form")
-		if err != nil || next == 0 && want+int64(len(page)) <= 211 {
-			t.Fatalf("after %d: %d events, then %d: %v", after, len(page), next, err)
+	all, _ := readAllEvents(t, store, workspaceID, "form", 211)
+	for i, e := range all {
+		if want := int64(91 + i); e.Sequence != want {
+			t.Fatalf("event %d, want %d", e.Sequence, want)
 		}
-		for _, e := range page {
-			if e.Sequence != want {
-				t.Fatalf("event %d, want %d", e.Sequence, want)
-			}
-			want++
-		}
-		after = next
+	}
+	if len(all) != 121 {
+		t.Errorf("%d events were read, want 121", len(all))
 	}
 }
 
@@ -247,9 +236,8 @@ func TestEventSteps_NewEventsBehindOthersAreReadOnce(t *testing.T) {
 // Deliveries leave the backlog's sequences to the worker, which rests between its steps.
 func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
 	t.Parallel()
-	w := shared(t).For(t)
-	stepped, workspaceID, user := stepStore(t, w), w.Workspace(), w.User()
-	store := stepped.Webhooks()
+	w, stepped, workspaceID := stepStore(t)
+	store, user := stepped.Webhooks(), w.User()
 	w.Member(workspaceID, user)
 	w.Exec(addEvents, workspaceID, "programme.created", 800)
 	w.Exec("update account.events set created_at = now() - interval '1 hour' where tenant_id = $1", workspaceID)
@@ -261,9 +249,7 @@ func TestEventSteps_NewEndpointGetsNoBacklog(t *testing.T) {
 		target := orFail(store.Target(t.Context(), workspaceID, id))(t)
 		left := unnumbered(w, workspaceID)
 		some, end, more, err := store.Next(t.Context(), target, target.Types)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n := unnumbered(w, workspaceID); n != left {
 			t.Errorf("a delivery gave %d events their sequences", left-n)
 		}
@@ -313,10 +299,7 @@ func TestEventStatements_ReadNoMoreForBacklog(t *testing.T) {
 	prepare := func(events int) uuid.UUID {
 		workspaceID := w.Workspace()
 		w.Member(workspaceID, user)
-		w.Exec(`insert into account.webhooks
-			(id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
-			values ($1, $2, $3, 'https://hooks.example.org', '{form.created}', '', '', 0, now())`,
-			uuid.New(), workspaceID, user)
+		addEndpoint(w, workspaceID, user, "types = '{form.created}'")
 		w.Exec(addEvents, workspaceID, "programme.created", events)
 		w.Exec("select account.number_events($1, $2)", workspaceID, events/2)
 		w.Exec("vacuum account.events") // the former versions of the rows are no backlog

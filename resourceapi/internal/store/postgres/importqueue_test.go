@@ -19,9 +19,12 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func acceptImport(ctx context.Context, store *Store, workspaceID uuid.UUID) (id uuid.UUID, err error) {
+// acceptImport adds an import of programmes, whose names are lines.
+func acceptImport(
+	ctx context.Context, store *Store, workspaceID uuid.UUID, names string,
+) (id uuid.UUID, err error) {
 	err = write(ctx, store, func(ctx context.Context, w programme.Writer) (err error) {
-		id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\nx\n")
+		id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\n"+names)
 		return err
 	})
 	return id, err
@@ -35,7 +38,7 @@ func TestImports_WorkspacesTakeTurns(t *testing.T) {
 	of := map[uuid.UUID]uuid.UUID{}
 	add := func(workspaceID uuid.UUID) {
 		t.Helper()
-		of[orFail(acceptImport(t.Context(), store, workspaceID))(t)] = workspaceID
+		of[orFail(acceptImport(t.Context(), store, workspaceID, "x\n"))(t)] = workspaceID
 	}
 	next := func() uuid.UUID {
 		t.Helper()
@@ -69,7 +72,7 @@ func TestImports_OneWorkerPerWorkspace(t *testing.T) {
 	w, store := ownStore(t)
 	greedy, other := w.Workspace(), w.Workspace()
 	for _, workspaceID := range []uuid.UUID{greedy, greedy, greedy, other} {
-		orFail(acceptImport(t.Context(), store, workspaceID))(t)
+		orFail(acceptImport(t.Context(), store, workspaceID, "x\n"))(t)
 	}
 	workspaces := orFail(store.workspacesInTurn(t.Context()))(t)
 	if !slices.Equal(workspaces, []uuid.UUID{greedy, other}) {
@@ -91,19 +94,13 @@ func TestImports_LimitsWaitingPerWorkspace(t *testing.T) {
 	w.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
 		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, $2::int)`,
 		greedy, maxWaiting-1)
-	if _, err := acceptImport(t.Context(), store, greedy); err != nil {
-		t.Error(err)
-	}
-	if _, err := acceptImport(t.Context(), store, greedy); !errors.Is(err, programme.ErrImportsWait) {
+	orFail(acceptImport(t.Context(), store, greedy, "x\n"))(t)
+	if _, err := acceptImport(t.Context(), store, greedy, "x\n"); !errors.Is(err, programme.ErrImportsWait) {
 		t.Errorf("one import beyond the limit: %v", err)
 	}
-	if _, err := acceptImport(t.Context(), store, w.Workspace()); err != nil {
-		t.Errorf("import of another workspace: %v", err)
-	}
-	if _, err := store.ProcessImport(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := acceptImport(t.Context(), store, greedy); err != nil && w.Count(
+	orFail(acceptImport(t.Context(), store, w.Workspace(), "x\n"))(t)
+	processes(t, store, true)
+	if _, err := acceptImport(t.Context(), store, greedy, "x\n"); err != nil && w.Count(
 		"select count(*) from resource.imports where tenant_id = $1 and status = 'accepted'",
 		greedy,
 	) < maxWaiting {
@@ -115,7 +112,7 @@ func TestImports_RejectedAfterRepeatedFailures(t *testing.T) {
 	t.Parallel()
 	w, store := ownStore(t)
 	workspaceID := w.Workspace()
-	id := orFail(acceptImport(t.Context(), store, workspaceID))(t)
+	id := orFail(acceptImport(t.Context(), store, workspaceID, "x\n"))(t)
 	for i := range maxTries {
 		failed := waitingImport{id: id, workspaceID: workspaceID}
 		must(t, store.postpone(t.Context(), failed, io.ErrUnexpectedEOF)) // does not count as a try
@@ -142,7 +139,7 @@ func TestImports_OutOfTimeIsPostponed(t *testing.T) {
 	t.Parallel()
 	w, store := newStore(t)
 	workspaceID := w.Workspace()
-	id := orFail(acceptImport(t.Context(), store, workspaceID))(t)
+	id := orFail(acceptImport(t.Context(), store, workspaceID, "x\n"))(t)
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	must(t, store.postpone(ctx, waitingImport{id: id, workspaceID: workspaceID}, ctx.Err()))
@@ -161,15 +158,15 @@ type heldImport struct {
 
 func newHeldImport(t *testing.T) *heldImport {
 	t.Helper()
+	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
+	t.Parallel()
 	w, store := ownStore(t)
 	i := &heldImport{t: t, fixture: w, store: store, workspaceID: w.Workspace(), ended: make(chan error, 1)}
 	w.Exec("create sequence resource.tries")
 	w.Exec(`create function resource.hold() returns trigger language plpgsql security definer set lock_timeout = 0 as $$
 		begin perform pg_advisory_xact_lock(1000 + nextval('resource.tries')); return new; end $$`)
-	w.Exec(
-		"create trigger held before insert on resource.programmes for each row when (new.name = 'Held') execute " +
-			"function resource.hold()",
-	)
+	w.Exec(`create trigger held before insert on resource.programmes for each row when (new.name = 'Held')
+		execute function resource.hold()`)
 	w.Exec("insert into resource.imports (id, tenant_id, user_id, content) values (gen_random_uuid(), $1, $1, $2)",
 		i.workspaceID, "name\n"+strings.Repeat("Row\n", 599)+"Held\n")
 	w.Exec("select pg_advisory_lock(1000 + n) from generate_series(1, 3) n")
@@ -190,11 +187,8 @@ func (i *heldImport) awaitTry() {
 			i.t.Fatalf("the import ended before try %d: %v", i.tries, err)
 		default:
 		}
-		return i.fixture.Count(
-			`select count(*) from `+testkit.Locks+`
-				where locktype = 'advisory' and not granted and objid = 1000 + $1::int`,
-			i.tries,
-		) > 0
+		return i.fixture.Count(`select count(*) from `+testkit.Locks+`
+			where locktype = 'advisory' and not granted and objid = 1000 + $1::int`, i.tries) > 0
 	})
 }
 
@@ -203,8 +197,7 @@ func (i *heldImport) release() { i.fixture.Exec("select pg_advisory_unlock(1000 
 // create adds a programme.
 func (i *heldImport) create() programme.Programme {
 	i.t.Helper()
-	p := orFail(create(i.t.Context(), i.store, i.workspaceID))(i.t)
-	return p
+	return orFail(create(i.t.Context(), i.store, i.workspaceID))(i.t)
 }
 
 // overtake adds a programme with the time that it would get a minute later.
@@ -232,8 +225,6 @@ func (i *heldImport) expectLatest() {
 // The list is not locked while a long import inserts its programmes, and records still become visible in the order of
 // their times (F15).
 func TestImport_LongImportDoesNotBlockWrites(t *testing.T) {
-	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
-	t.Parallel()
 	i := newHeldImport(t)
 	i.awaitTry()
 	i.create()
@@ -251,8 +242,6 @@ func TestImport_LongImportDoesNotBlockWrites(t *testing.T) {
 // A long import that takes longer than estimated starts again if a write got a later time. In the end it is inserted
 // with the list locked.
 func TestImport_OvertakenImportIsRetried(t *testing.T) {
-	testkit.SkipIfDistributed(t, "Citus refuses the triggers of this test")
-	t.Parallel()
 	i := newHeldImport(t)
 	i.awaitTry()
 	i.overtake()
@@ -283,10 +272,9 @@ func TestWaitingSubmissions_CountsFailedAndReportsOldestWait(t *testing.T) {
 	}
 	wants(0, 0, 0)
 	add := func(age, retry string) {
-		w.Exec(`insert into resource.submissions
-			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at, retry_at)
-			values (gen_random_uuid(), $1, $2, gen_random_uuid(), '{}', '[]', false, now() - $3::text::interval,
-			now() + nullif($4, '')::interval)`, workspaceID, form, age, retry)
+		id := uuid.New()
+		addSubmission(w, workspaceID, form, id, age)
+		w.Exec("update resource.submissions set retry_at = now() + nullif($2, '')::interval where id = $1", id, retry)
 	}
 	add("9 hours", "1 hour")
 	wants(0, 1, 1)

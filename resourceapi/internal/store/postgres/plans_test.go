@@ -49,10 +49,10 @@ func newProgrammes(t testing.TB) filled {
 // withSubmissions has 5,000 submissions to each of three forms, one for each second of a day.
 var withSubmissions = testkit.Once(func(t testing.TB) filled {
 	w := postgrestest.New(t)
-	f := filled{w, w.Workspace(), uuid.New()}
-	w.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
-		select case n when 1 then $2 else gen_random_uuid() end, $1, 'k' || n, 'x', '[]', '{}', gen_random_uuid()
-		from generate_series(1, 3) n`, f.workspaceID, f.form)
+	f := filled{Fixture: w, workspaceID: w.Workspace()}
+	for range 3 {
+		f.form = addForm(w, f.workspaceID)
+	}
 	w.Exec(`insert into resource.supporters (id, tenant_id) values (gen_random_uuid(), $1)`, f.workspaceID)
 	w.Exec("alter table resource.submissions disable trigger user")
 	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at,
@@ -116,17 +116,9 @@ func TestUpdatedSince_UsesIndexes(t *testing.T) {
 		"nothing":            {since: march(3, 0, 0, 0), wants: "programmes_changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			query := programme.Query{
-				WorkspaceID: f.workspaceID,
-				Limit:       50,
-				After:       c.after,
-				Filter:      programme.Filter{UpdatedSince: c.since},
-				Into:        newList,
-			}
-			page, err := store.Page(t.Context(), query)
-			if err != nil || len(listed(page)) != c.found {
-				t.Errorf("got %d programmes, %v, want %d", len(listed(page)), err, c.found)
-			}
+			query := programme.Query{WorkspaceID: f.workspaceID, Limit: 50, After: c.after, Into: newList}
+			query.Filter.UpdatedSince = c.since
+			found(t, store, query, c.found)
 			text, args := pageSQL(query)
 			checkPlans(t, store, text, args, c.wants, "Seq Scan", "Rows Removed by Filter: ")
 		})
@@ -144,21 +136,28 @@ func TestSearch_UsesIndex(t *testing.T) {
 			t.Fatalf("try %d: created %t, %v", i, created, err)
 		}
 	}
-	for text, found := range map[string]int{"Walsall": 0, "programme 19999": 1, "100%": 0} {
-		query := programme.Query{
-			WorkspaceID: f.workspaceID,
-			Limit:       50,
-			Filter:      programme.Filter{Search: text},
-			Into:        newList,
-		}
+	for text, want := range map[string]int{"Walsall": 0, "programme 19999": 1, "100%": 0} {
+		query := searching(f.workspaceID, text)
 		sql, args := pageSQL(query)
 		const index = "Bitmap Index Scan on programmes_search"
 		if plan := explained(t, store.searches, sql, args); !strings.Contains(plan, index) {
 			t.Errorf("%s: %s", text, plan)
 		}
-		if page, err := store.Page(t.Context(), query); err != nil || len(listed(page)) != found {
-			t.Errorf("%s: got %d programmes, %v, want %d", text, len(listed(page)), err, found)
-		}
+		found(t, store, query, want)
+	}
+}
+
+// searching is a search for programmes.
+func searching(workspaceID uuid.UUID, text string) programme.Query {
+	filter := programme.Filter{Search: text}
+	return programme.Query{WorkspaceID: workspaceID, Limit: 50, Filter: filter, Into: newList}
+}
+
+// found checks how many programmes are on a page.
+func found(t *testing.T, store *Store, query programme.Query, want int) {
+	t.Helper()
+	if page, err := store.Page(t.Context(), query); err != nil || len(listed(page)) != want {
+		t.Errorf("%+v: got %d programmes, %v, want %d", query.Filter, len(listed(page)), err, want)
 	}
 }
 
@@ -274,16 +273,7 @@ func TestIndexSearches_SearchesWorkWithoutTrigrams(t *testing.T) {
 	store := openWith(t, w, Limits{Connections: 4, Wait: testkit.StoreWait, Search: testkit.StoreWait})
 	workspaceID := w.Workspace()
 	w.Programmes(workspaceID, 3)
-	second := programme.Filter{Search: "programme 2"}
-	page, err := store.Page(t.Context(), programme.Query{
-		WorkspaceID: workspaceID,
-		Limit:       50,
-		Filter:      second,
-		Into:        newList,
-	})
-	if err != nil || len(listed(page)) != 1 {
-		t.Errorf("%d programmes, %v", len(listed(page)), err)
-	}
+	found(t, store, searching(workspaceID, "programme 2"), 1)
 }
 
 // The index converts the text and the pattern to lower case by the database's locale. If the text contains the

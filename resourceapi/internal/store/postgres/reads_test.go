@@ -49,6 +49,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 		workspaceID, user, count := w.Workspace(), w.User(), 1+i%5
 		w.Member(workspaceID, user, perm.ProgrammesRead)
 		ids := w.Programmes(workspaceID, count)
+		query := programme.Query{WorkspaceID: workspaceID, Limit: 2, Into: newList}
 		question := standing.Query{
 			PATHash:     credential.Hash(w.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()),
 			WorkspaceID: workspaceID,
@@ -71,16 +72,11 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 				}
 			}
 			for range times {
-				s, page, err := store.StandingAndPage(
-					t.Context(),
-					question,
-					programme.Query{WorkspaceID: workspaceID, Limit: 2, Into: newList},
-				)
+				s, page, err := store.StandingAndPage(t.Context(), question, query)
 				own("a page", s, err)
-				if len(listed(page)) != min(count, 2) || page.More != (count > 2) || slices.ContainsFunc(
-					listed(page),
-					func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) },
-				) {
+				foreign := func(p programme.Programme) bool { return !slices.Contains(ids, p.ID) }
+				if all := listed(page); len(all) != min(count, 2) || page.More != (count > 2) ||
+					slices.ContainsFunc(all, foreign) {
 					t.Errorf("of %v: %+v", ids, page)
 				}
 				s, found, err := store.StandingAndProgramme(t.Context(), question, workspaceID, ids[0])
@@ -93,11 +89,7 @@ func TestReads_EachRequestGetsItsOwnResult(t *testing.T) {
 				}
 				s, err = store.Standing(t.Context(), question)
 				own("a standing", s, err)
-				_, page, err = store.StandingAndPage(
-					t.Context(),
-					standing.Query{GrantID: uuid.New()},
-					programme.Query{WorkspaceID: workspaceID, Limit: 2, Into: newList},
-				)
+				_, page, err = store.StandingAndPage(t.Context(), standing.Query{GrantID: uuid.New()}, query)
 				if !errors.Is(err, standing.ErrUnknown) || page.Sink != nil {
 					t.Errorf("unknown credential: %+v %v", page, err)
 				}
@@ -154,11 +146,9 @@ func TestReads_FailureOfOneDoesNotAffectOthers(t *testing.T) {
 				return answers[:len(all)], nil
 			}
 			answering.Store(&together)
-			if s, page, err := store.StandingAndPage(t.Context(), question, programme.Query{
-				WorkspaceID: workspaceID,
-				Limit:       5,
-				Into:        newList,
-			}); err != nil || s.UserID != user || len(listed(page)) != 1 || !met.Load() {
+			query := programme.Query{WorkspaceID: workspaceID, Limit: 5, Into: newList}
+			s, page, err := store.StandingAndPage(t.Context(), question, query)
+			if err != nil || s.UserID != user || len(listed(page)) != 1 || !met.Load() {
 				t.Errorf("in a batch with one that %s: %+v %+v %v", name, s, page, err)
 			}
 			await.True(t, "the pool releases the cancelled connection", func() bool {

@@ -58,11 +58,9 @@ func (r *retentionTest) deletes(name string, want int) {
 
 // form adds a form that keeps submissions for so many months.
 func (r *retentionTest) form(months int) uuid.UUID {
-	id := uuid.New()
-	r.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by,
-			retention_months)
-		values ($1, $2, $1::uuid::text, 'x', '[]', '{}', gen_random_uuid(), $3)`, id, r.workspace, months)
-	return id
+	form := addForm(r.Fixture, r.workspace)
+	r.Exec("update resource.forms set retention_months = $2 where id = $1", form, months)
+	return form
 }
 
 func (r *retentionTest) supporter() uuid.UUID {
@@ -117,6 +115,7 @@ func TestRetention_SupportersAfterTheirLastSubmission(t *testing.T) {
 func TestRetention_ImportsKeysAndOthers(t *testing.T) {
 	t.Parallel()
 	r := newRetentionTest(t)
+	addEndpoint(r.Fixture, r.workspace, r.User(), "")
 	for _, c := range []struct {
 		kind string
 		keep time.Duration
@@ -130,20 +129,9 @@ func TestRetention_ImportsKeysAndOthers(t *testing.T) {
 		{"finished erasures", keepErasures, `insert into resource.erasures
 				(tenant_id, id, kind, subjects, user_id, request_id, status, finished_at)
 			values (gen_random_uuid(), gen_random_uuid(), 'form', '{}', gen_random_uuid(), '', 'processed', $1)`},
-		{"deliveries of webhooks", 7 * testDay, `with t as (
-				insert into account.tenants (id, organisation_id, name)
-				select gen_random_uuid(), organisation_id, 'x' from account.tenants limit 1 returning id
-			), u as (
-				insert into account.users (id, email, name)
-				values (gen_random_uuid(), gen_random_uuid() || '@example.org', 'x')
-				returning id
-			), w as (
-				insert into account.webhooks
-					(id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
-				select gen_random_uuid(), t.id, u.id, 'https://example.org', '{x}', '', '', 0, now() from t, u
-				returning tenant_id, id)
+		{"deliveries of webhooks", 7 * testDay, `
 			insert into account.webhook_deliveries (tenant_id, id, webhook_id, cause, type, created_at)
-			select w.tenant_id, gen_random_uuid(), w.id, 'test', 'webhook.test', $1 from w`},
+			select tenant_id, gen_random_uuid(), id, 'test', 'webhook.test', $1 from account.webhooks`},
 	} {
 		r.Exec(c.sql, time.Now().Add(-c.keep-time.Hour))
 		r.Exec(c.sql, time.Now().Add(-c.keep+time.Hour))
@@ -191,13 +179,11 @@ func TestRetention_FailingWorkspaceDoesNotStopOthers(t *testing.T) {
 func TestRetention_ReplacedWebhookSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRetentionTest(t)
-	const insert = `insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
-			created_at, former_secret, former_secret_key, former_until)
-		select gen_random_uuid(), $1, $2, 'https://hooks.example.invalid', '{form.created}', 'new', 'key', 0, now(),
-			'old', 'key', now() + $3::interval from generate_series(1, $4)`
 	user := r.User()
-	r.Exec(insert, r.workspace, user, "-1 minute", 3)
-	r.Exec(insert, r.workspace, user, "1 hour", 2)
+	for _, until := range []string{"-1 minute", "-1 hour", "-1 day", "1 minute", "1 hour"} {
+		addEndpoint(r.Fixture, r.workspace, user, `secret = 'new', secret_key = 'key', former_secret = 'old',
+			former_secret_key = 'key', former_until = now() + interval '`+until+"'")
+	}
 	r.deletes("replaced webhook secrets", 3)
 	r.deletes("replaced webhook secrets", 0)
 	r.Wants(5, `select count(*) from account.webhooks where secret = 'new' and secret_key = 'key'`)
@@ -210,19 +196,15 @@ func TestRetention_DueRecordsAreFoundByIndex(t *testing.T) {
 	testkit.SkipIfDistributed(t, "the plan shows tasks and the names of shards")
 	t.Parallel()
 	r := newRetentionTest(t)
-	tx := orFail(r.store.pool.Begin(t.Context()))(t)
-	defer func() { _ = tx.Rollback(t.Context()) }()
+	tx := begin(t, r.store)
 	// The tables are empty: without these settings, all plans cost the same.
 	for _, setting := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
 		orFail(tx.Exec(t.Context(), "set local "+setting+" = off"))(t)
 	}
 	for _, k := range r.records.Kinds() {
-		rows, err := tx.Query(t.Context(), "explain (costs off) "+k.Due+" limit 500", time.Now().AddDate(-1, 0, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan := orFail(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-		text := strings.Join(plan, "\n")
+		sql := "explain (costs off) " + k.Due + " limit 500"
+		rows := orFail(tx.Query(t.Context(), sql, time.Now().AddDate(-1, 0, 0)))(t)
+		text := strings.Join(orFail(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
 		if strings.Contains(strings.ReplaceAll(text, "Seq Scan on forms", ""), "Seq Scan") ||
 			!strings.Contains(text, "Index Cond") {
 			t.Errorf("%s:\n%s", k.Name, text)

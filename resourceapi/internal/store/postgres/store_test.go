@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,20 +28,31 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
-func TestServiceRole_HasNoOtherRights(t *testing.T) {
+func TestRoles_ReachTheirOwnRecordsOnly(t *testing.T) {
 	t.Parallel()
-	_, store := newStore(t)
-	for _, forbidden := range []string{
-		"select * from account.users",
-		"select * from account.personal_access_tokens",
-		"update account.memberships set permissions = '{}'",
-		"drop table resource.programmes",
-		"create table resource.mine (x int)",
-		"create table public.mine (x int)",
-		"delete from goose_resourceapi",
+	w := shared(t).For(t)
+	for url, forbidden := range map[string][]string{
+		w.Database.Resourceapi: {
+			"select * from account.users",
+			"select * from account.personal_access_tokens",
+			"select * from account.tenant_modules",
+			"update account.memberships set permissions = '{}'",
+			"drop table resource.programmes",
+			"drop table resource.submissions",
+			"create table resource.mine (x int)",
+			"create table public.mine (x int)",
+			"delete from goose_resourceapi",
+		},
+		w.Database.Authserver: {
+			"select * from resource.submissions",
+			"select * from account.module_state(gen_random_uuid(), 'engage')",
+		},
 	} {
-		if _, err := store.pool.Exec(t.Context(), forbidden); err == nil || !strings.Contains(err.Error(), "42501") {
-			t.Errorf("%s: %v", forbidden, err)
+		session := postgrestest.Connect(t, url)
+		for _, statement := range forbidden {
+			if _, err := session.Exec(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "42501") {
+				t.Errorf("%s may: %s (%v)", session.Config().User, statement, err)
+			}
 		}
 	}
 }
@@ -64,11 +73,7 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	t.Parallel()
 	w, store := ownStore(t)
 	workspaceID := w.Workspace()
-	var id uuid.UUID
-	must(t, write(t.Context(), store, func(ctx context.Context, writer programme.Writer) (err error) {
-		id, err = writer.AcceptImport(ctx, workspaceID, w.User(), "name\n"+strings.Repeat("x\n", 500))
-		return err
-	}))
+	id := orFail(acceptImport(t.Context(), store, workspaceID, strings.Repeat("x\n", 500)))(t)
 
 	// The insert fails half way, as if the server had stopped: none of its rows stay, and the import waits.
 	w.Exec(`create function resource.fail() returns trigger language plpgsql as $$ begin
@@ -90,10 +95,12 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if found, err := store.ProcessImport(context.Background()); err != nil {
-				t.Error(err)
-			} else if found {
+			found, err := store.ProcessImport(t.Context())
+			if found {
 				times.Add(1)
+			}
+			if err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -103,34 +110,6 @@ func TestP5_ImportIsDoneOnceAfterFailure(t *testing.T) {
 		t.Errorf("%d workers did it, %+v", times.Load(), i)
 	}
 	w.Wants(500, "select count(*) from resource.programmes")
-}
-
-func TestMigrate_AppliesMigrationsOnce(t *testing.T) {
-	t.Parallel()
-	w := postgrestest.New(t)
-	w.Exec("drop schema resource cascade")
-	w.Exec("drop table goose_resourceapi")
-	results := make(chan error, 3)
-	for range cap(results) {
-		go func() {
-			_, err := Migrate(context.Background(), w.Database.Owner)
-			results <- err
-		}()
-	}
-	for range cap(results) {
-		if err := <-results; err != nil {
-			t.Errorf("%v", err)
-		}
-	}
-	workspaceID := w.Workspace()
-	w.Programmes(workspaceID, 1)
-	page, err := open(t, w).Page(t.Context(), programme.Query{WorkspaceID: workspaceID, Limit: 5, Into: newList})
-	if err != nil || len(listed(page)) != 1 || listed(page)[0].Version != 1 {
-		t.Errorf("%+v, %v", page, err)
-	}
-	if applied, err := Migrate(t.Context(), w.Database.Owner); err != nil || len(applied) > 0 {
-		t.Errorf("a second time: %v, %v", applied, err)
-	}
 }
 
 // The client and the server cancel a statement after a second, or after the time that callers wait for a Postgres that
@@ -144,17 +123,15 @@ func TestOpen_StatementTimeoutIsAtLeastWait(t *testing.T) {
 	}
 	url := w.Database.Resourceapi + separator + "default_query_exec_mode=simple_protocol&statement_timeout=0"
 	for wait, want := range map[time.Duration]string{0: "1s", time.Minute: "1min"} {
-		store, err := Open(t.Context(), credential.Fixed(credential.Secret(url)), Limits{Connections: 4, Wait: wait})
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := credential.Fixed(credential.Secret(url))
+		store := orFail(Open(t.Context(), source, Limits{Connections: 4, Wait: wait}))(t)
 		t.Cleanup(store.Close)
 		if mode := store.pool.Config().ConnConfig.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement {
 			t.Errorf("mode %s", mode)
 		}
 		connection := orFail(store.pool.Acquire(t.Context()))(t)
 		var server string
-		err = connection.QueryRow(t.Context(), "show statement_timeout").Scan(&server)
+		err := connection.QueryRow(t.Context(), "show statement_timeout").Scan(&server)
 		connection.Release()
 		if client := store.pool.timeout; err != nil || server != want || client != max(time.Second, wait) {
 			t.Errorf("wait %s: limits of %s and %s, %v, want %s", wait, server, client, err, want)
@@ -214,8 +191,9 @@ func TestReady_RequiresEveryMigration(t *testing.T) {
 			t.Errorf("%s: %v, want an unavailable service", what, refused)
 		}
 	}
-	if err := ready(); err != nil {
-		t.Errorf("not ready with every migration: %v", err)
+	applied, err := Migrate(t.Context(), w.Database.Owner)
+	if unready := ready(); err != nil || len(applied) > 0 || unready != nil {
+		t.Errorf("with every migration: applied %v, %v; not ready: %v", applied, err, unready)
 	}
 	w.Exec("insert into goose_resourceapi (version_id, is_applied) values (99999, true)") // applied by a newer program
 	if err := ready(); err != nil {

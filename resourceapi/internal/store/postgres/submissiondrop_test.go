@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
@@ -118,8 +117,7 @@ func TestSubmissionMonths_LastPartitionIsEmptiedByMonth(t *testing.T) {
 		t.Errorf("%d events of submissions that only moved", n)
 	}
 	id := uuid.New()
-	r.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
-		values ($1, $2, $3, $1, '{}', '[]', false)`, id, r.workspace, form)
+	addSubmission(r.Fixture, r.workspace, form, id, "0")
 	r.Exec("delete from resource.submissions where id = $1", id)
 	if n := r.Count("select count(*) from account.events") - events; n != 2 {
 		t.Errorf("%d events of a submission that was added and deleted", n)
@@ -146,29 +144,6 @@ func TestSubmissionMonths_MonthsAreAddedLaterIfSubmissionsAreInUse(t *testing.T)
 	}
 }
 
-func TestRoles_ReachTheirOwnRecordsOnly(t *testing.T) {
-	t.Parallel()
-	w := postgrestest.New(t)
-	service := postgrestest.Connect(t, w.Database.Resourceapi)
-	authserver := postgrestest.Connect(t, w.Database.Authserver)
-	for session, forbidden := range map[*pgx.Conn][]string{
-		service: {
-			"create table resource.mine (id int)", "drop table resource.submissions",
-			"select * from account.tenant_modules", "select * from account.users",
-		},
-		authserver: {
-			"select * from resource.submissions",
-			"select * from account.module_state(gen_random_uuid(), 'engage')",
-		},
-	} {
-		for _, statement := range forbidden {
-			if _, err := session.Exec(t.Context(), statement); err == nil {
-				t.Errorf("%s may: %s", session.Config().User, statement)
-			}
-		}
-	}
-}
-
 // A submission whose answers cannot be decoded does not hold up the others of its workspace, is tried again later and
 // later, and is rejected after the last try.
 func TestProcess_BrokenSubmissionIsRejectedInTheEnd(t *testing.T) {
@@ -177,10 +152,9 @@ func TestProcess_BrokenSubmissionIsRejectedInTheEnd(t *testing.T) {
 	workspaceID := w.Workspace()
 	form := addForm(w, workspaceID)
 	broken, whole := uuid.New(), uuid.New()
-	for id, answers := range map[uuid.UUID]string{broken: `"no object"`, whole: "{}"} {
-		w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
-			values ($1, $2, $3, gen_random_uuid(), $4, '[]', false)`, id, workspaceID, form, answers)
-	}
+	addSubmission(w, workspaceID, form, broken, "0")
+	addSubmission(w, workspaceID, form, whole, "0")
+	w.Exec(`update resource.submissions set answers = '"no object"' where id = $1`, broken)
 	finishes := func(want int, fails bool) {
 		t.Helper()
 		n, err := store.Engage().ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100)

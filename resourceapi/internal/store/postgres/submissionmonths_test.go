@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -74,68 +72,10 @@ func addForm(w *postgrestest.Fixture, workspaceID uuid.UUID) uuid.UUID {
 	return form
 }
 
-// An earlierService adds, reads and finishes submissions with the statements of the previous release.
-type earlierService struct {
-	*pgx.Conn
-	workspaceID, form uuid.UUID
-}
-
-// insert adds a submission with a time that at returns, with the form's list locked.
-func (s earlierService) insert(ctx context.Context, id, token uuid.UUID, at func(time.Time) time.Time) error {
-	return pgx.BeginFunc(ctx, s.Conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select count(*) from (
-			select from resource.submissions where tenant_id = $1 and status = 'accepted' limit $2) w`,
-			s.workspaceID, 500); err != nil {
-			return err
-		}
-		var moment time.Time
-		err := tx.QueryRow(ctx, "select resource.next_moment($1, $2, $3)", s.workspaceID, s.form.String(), 1).
-			Scan(&moment)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `
-			insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-			values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			id, s.workspaceID, s.form, token, "{}", "[]", false, at(moment))
-		return err
-	})
-}
-
-func asMoment(moment time.Time) time.Time { return moment }
-
-// work adds and finishes a submission and sends another one with its token.
-func (s earlierService) work(ctx context.Context) error {
-	id, token := uuid.New(), uuid.New()
-	if err := s.insert(ctx, id, token, asMoment); err != nil {
-		return fmt.Errorf("insert: %w", err)
-	}
-	err := s.insert(ctx, uuid.New(), token, asMoment)
-	if !refusedBy(err, uniqueViolation, "submissions") {
-		return fmt.Errorf("the token is used again: %w", err)
-	}
-	tag, err := s.Exec(ctx, `
-		update resource.submissions set status = 'rejected', reasons = $3, finished_at = $4
-		where tenant_id = $1 and id = $2`, s.workspaceID, id, "[]", time.Now())
-	if err == nil && tag.RowsAffected() != 1 {
-		err = errors.New("the submission is not found")
-	}
-	return err
-}
-
-// An earlier service adds and finishes submissions, and recognises a token that is used again.
-func TestSubmissionMonths_EarlierServiceWorks(t *testing.T) {
-	t.Parallel()
-	w := shared(t).For(t)
-	workspaceID := w.Workspace()
-	connection := postgrestest.Connect(t, w.Database.Resourceapi)
-	service := earlierService{connection, workspaceID, addForm(w, workspaceID)}
-	for range 3 {
-		if err := service.work(t.Context()); err != nil {
-			t.Errorf("a submission was refused: %v", err)
-		}
-	}
-	w.Wants(3, "select count(*) from resource.submissions where tenant_id = $1", workspaceID)
+// addSubmission adds a submission, so long ago, that no worker has processed.
+func addSubmission(w *postgrestest.Fixture, workspaceID, form, id uuid.UUID, ago string) {
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+		values ($1, $2, $3, $1, '{}', '[]', false, now() - $4::interval)`, id, workspaceID, form, ago)
 }
 
 // A token is used once, also by concurrent requests at the end of a month.
@@ -146,7 +86,7 @@ func TestSubmissionMonths_TokenIsUsedOnceAtTurnOfMonth(t *testing.T) {
 	form, token := addForm(w, workspaceID), uuid.New()
 	var inserted, refused, turn atomic.Int64
 	// The list is locked: the first submission has the last microsecond of a month, the others come after it.
-	inTurn := func(time.Time) time.Time {
+	inTurn := func() time.Time {
 		return month(time.Now(), 0).Add(time.Duration(turn.Add(1)-2) * time.Microsecond)
 	}
 	var group sync.WaitGroup
@@ -158,7 +98,16 @@ func TestSubmissionMonths_TokenIsUsedOnceAtTurnOfMonth(t *testing.T) {
 				return
 			}
 			defer func() { _ = connection.Close(context.WithoutCancel(t.Context())) }()
-			err = earlierService{connection, workspaceID, form}.insert(t.Context(), uuid.New(), token, inTurn)
+			err = pgx.BeginFunc(t.Context(), connection, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "select resource.next_moment($1, $2, 1)", workspaceID, form.String())
+				if err != nil {
+					return err
+				}
+				_, err = tx.Exec(t.Context(), `insert into resource.submissions
+					(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+					values ($1, $2, $3, $4, '{}', '[]', false, $5)`, uuid.New(), workspaceID, form, token, inTurn())
+				return err
+			})
 			switch {
 			case err == nil:
 				inserted.Add(1)
@@ -202,27 +151,37 @@ func TestSubmissionMonths_ListsAreInOrder(t *testing.T) {
 			var found []uuid.UUID
 			r := rest.Range{Limit: limit, Filter: filter}
 			for more := true; more; {
-				var last engage.SubmissionRecord
-				end, err := store.Engage().Submissions(t.Context(), workspaceID, form, r,
-					func(s engage.SubmissionRecord) bool {
-						last, found = s, append(found, s.ID)
-						return true
-					})
-				if err != nil {
-					t.Fatal(err)
+				page, end := submissions(t, store, workspaceID, form, r)
+				for _, s := range page {
+					found = append(found, s.ID)
 				}
 				until := end.Until
 				if r.After != nil {
 					until = r.After.Until
 				}
-				more = end.More
-				r.After = &rest.Position{CreatedAt: time.Time(last.CreatedAt), ID: last.ID, Until: until}
+				if more = end.More; more {
+					last := page[len(page)-1]
+					r.After = &rest.Position{CreatedAt: time.Time(last.CreatedAt), ID: last.ID, Until: until}
+				}
 			}
 			if !slices.Equal(found, want) {
 				t.Errorf("%s, in pages of %d: %d submissions, want %d", name, limit, len(found), len(want))
 			}
 		}
 	}
+}
+
+// submissions returns the page of a list.
+func submissions(
+	t *testing.T, store *Store, workspaceID, form uuid.UUID, r rest.Range,
+) (page []engage.SubmissionRecord, end rest.End) {
+	t.Helper()
+	end, err := store.Engage().Submissions(t.Context(), workspaceID, form, r, func(s engage.SubmissionRecord) bool {
+		page = append(page, s)
+		return true
+	})
+	must(t, err)
+	return page, end
 }
 
 // matching returns the ids that a list with the filter has.
@@ -234,8 +193,7 @@ func matching(t *testing.T, store *Store, form uuid.UUID, f rest.Filter) []uuid.
 	rows := orFail(store.pool.Query(t.Context(), `select id from resource.submissions where form_id = $1
 		and ($2 = '' or status = $2) and created_at >= $3 and created_at < $4 and finished_at >= $5
 		order by created_at desc, id desc`, form, f.Status, f.CreatedSince, f.CreatedBefore, f.UpdatedSince))(t)
-	ids := orFail(pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]))(t)
-	return ids
+	return orFail(pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]))(t)
 }
 
 // seenStatements is a tracer that keeps each statement with its arguments.
@@ -259,19 +217,12 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 	seen := &seenStatements{}
 	store := orFail(Open(t.Context(), w.URL(), Limits{Connections: 4, Wait: testkit.StoreWait}, seen))(t)
 	t.Cleanup(store.Close)
-	workspaceID, id := w.Workspace(), uuid.Must(uuid.NewV7())
+	workspaceID := w.Workspace()
 	form := addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 150)
 	w.Exec("analyze resource.submissions")
-	e := store.Engage()
-	orFail(e.Accept(t.Context(), rest.Key{}, engage.Submission{
-		ID:          id,
-		WorkspaceID: workspaceID,
-		Form:        form,
-		Token:       uuid.New(),
-		Answers:     engage.Answers{},
-		Consents:    []engage.ConsentAnswer{},
-	}, rest.Answer{}))(t)
+	e, one := store.Engage(), newSubmission(workspaceID, form)
+	orFail(e.Accept(t.Context(), rest.Key{}, one, rest.Answer{}))(t)
 	all := w.Count(submissionMonths)
 	future := w.Count(submissionMonths + " where starts > now()")
 	for _, c := range []struct {
@@ -280,8 +231,8 @@ func TestSubmissionMonths_FewPartitionsAreRead(t *testing.T) {
 		do   func() error
 	}{
 		{"wait", 2, func() error { _, err := e.NextWaiting(t.Context(), uuid.Nil, time.Now()); return err }},
-		{"read", 2, func() error { _, err := e.Submission(t.Context(), workspaceID, id); return err }},
-		{"status", 2, func() error { _, err := e.SubmissionStatus(t.Context(), workspaceID, id); return err }},
+		{"read", 2, func() error { _, err := e.Submission(t.Context(), workspaceID, one.ID); return err }},
+		{"status", 2, func() error { _, err := e.SubmissionStatus(t.Context(), workspaceID, one.ID); return err }},
 		{"process", 2, func() error {
 			_, err := e.ProcessWaiting(t.Context(), workspaceID, time.Now(), 100)
 			return err
@@ -343,9 +294,8 @@ func TestSubmissionMonths_SubmissionIsFoundByAnyID(t *testing.T) {
 		"far future":   future,
 		"far past":     past,
 	} {
-		w.Exec(`insert into resource.submissions
-			(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-			values ($1, $2, $3, $1, '{}', '[]', true, now() - interval '100 days')`, id, workspaceID, form)
+		addSubmission(w, workspaceID, form, id, "100 days")
+		w.Exec("update resource.submissions set trapped = true where id = $1", id)
 		if n, err := e.ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100); n != 1 || err != nil {
 			t.Errorf("%s: %d, %v", name, n, err)
 		}
@@ -371,27 +321,20 @@ func TestSubmissionMonths_LateSubmissionIsFoundByItsChange(t *testing.T) {
 	store, workspaceID := open(t, w), w.Workspace()
 	e, form := store.Engage(), addForm(w, workspaceID)
 	addDaily(w, workspaceID, form, 10)
-	changed := func() (ids []uuid.UUID) {
+	changed := func() []engage.SubmissionRecord {
+		t.Helper()
 		since := rest.Filter{UpdatedSince: time.Now().Add(-time.Hour)}
-		_, err := e.Submissions(t.Context(), workspaceID, form, rest.Range{Limit: 20, Filter: since},
-			func(s engage.SubmissionRecord) bool {
-				ids = append(ids, s.ID)
-				return true
-			})
-		if err != nil {
-			t.Error(err)
-		}
-		return ids
+		page, _ := submissions(t, store, workspaceID, form, rest.Range{Limit: 20, Filter: since})
+		return page
 	}
 	if n := len(changed()); n != 1 {
 		t.Errorf("%d submissions were changed", n)
 	}
 	id := uuid.New()
-	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
-		values ($1, $2, $3, $1, '{}', '[]', false, now() - interval '100 days')`, id, workspaceID, form)
+	addSubmission(w, workspaceID, form, id, "100 days")
 	orFail(e.ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100))(t)
-	if ids := changed(); len(ids) != 2 || ids[1] != id {
-		t.Errorf("the changed submissions are %v, want two, the older one %s", ids, id)
+	if all := changed(); len(all) != 2 || all[1].ID != id {
+		t.Errorf("the changed submissions are %v, want two, the older one %s", all, id)
 	}
 	// As if the clock had been set back since the submission ended.
 	w.Exec("update resource.submissions set finished_at = now() + interval '1 minute' where id = $1", id)

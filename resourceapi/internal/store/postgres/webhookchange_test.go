@@ -164,8 +164,7 @@ func TestW8_SubmissionIsNotSentWhileModuleIsOff(t *testing.T) {
 	t.Parallel()
 	w, store := newStore(t)
 	workspaceID, submission := w.Workspace(), uuid.New()
-	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped)
-		values ($1, $2, $3, gen_random_uuid(), '{}', '[]', false)`, submission, workspaceID, addForm(w, workspaceID))
+	addSubmission(w, workspaceID, addForm(w, workspaceID), submission, "0")
 	e := delivery.Event{Type: "submission.created", Data: []byte(`{"id":"` + submission.String() + `"}`)}
 	for _, state := range []struct{ enabled, provisioned, want bool }{
 		{true, true, true},
