@@ -55,11 +55,10 @@ func FuzzParseObject(f *testing.F) {
 func TestParseObject_KeysAreCaseSensitive(t *testing.T) {
 	object, err := ParseObject([]byte(` {"Name":"x","name":null,"n":7} `))
 	must(t, err)
-	if _, isText := object.Text("name"); isText || !object.Null("name") || !object.Has("n") || object.Has("N") {
+	_, nullIsText := object.Text("name")
+	_, numberIsText := object.Text("n")
+	if nullIsText || numberIsText || !object.Null("name") || !object.Has("n") || object.Has("N") {
 		t.Errorf("%v", object)
-	}
-	if _, isText := object.Text("n"); isText {
-		t.Error("a number is read as text")
 	}
 }
 
@@ -97,22 +96,16 @@ func TestParseObject_RefusesAmbiguousDocuments(t *testing.T) {
 }
 
 func TestReadBody_RefusesContentEncoding(t *testing.T) {
-	for encoding, refused := range map[string]bool{
-		"gzip":           true,
-		"br":             true,
-		"identity, gzip": true,
-		"":               false,
-		"identity":       false,
-		" Identity ":     false,
-	} {
+	plain := []string{"", "identity", " Identity "}
+	for _, encoding := range append(plain, "gzip", "br", "identity, gzip") {
 		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
 		r.Header.Set("Content-Encoding", encoding)
 		content, err := ReadBody(httptest.NewRecorder(), r, 10)
-		if !refused && (err != nil || string(content) != "{}") {
-			t.Errorf("%q: %q %v", encoding, content, err)
-		}
-		if problem := apierr.Of(err); refused &&
-			(problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords) {
+		if slices.Contains(plain, encoding) {
+			if err != nil || string(content) != "{}" {
+				t.Errorf("%q: %q %v", encoding, content, err)
+			}
+		} else if problem := apierr.Of(err); problem.Kind != apierr.Invalid || problem.Message != web.EncodedWords {
 			t.Errorf("%q: %v", encoding, err)
 		}
 	}

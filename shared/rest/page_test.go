@@ -16,11 +16,11 @@ import (
 )
 
 type writtenPage struct {
-	Data []string `json:"data"`
+	Data []string
 	Meta struct {
-		Count      int    `json:"count"`
-		NextCursor string `json:"nextCursor"`
-	} `json:"meta"`
+		Count      int
+		NextCursor string
+	}
 }
 
 func written(t *testing.T, page *Page[string], next string) (a writtenPage, length int) {
@@ -60,14 +60,9 @@ func TestPage_EndsBeforeMaxBytes(t *testing.T) {
 
 func TestPage_FirstRecordAlwaysFits(t *testing.T) {
 	page := NewJSONPage(itself, nil, nil)
-	if !page.Take(strings.Repeat("x", MaxPageBytes+1)) {
-		t.Error("the first record was refused")
-	}
-	if page.Take("y") {
-		t.Error("a record beyond the limit was accepted")
-	}
-	if a, _ := written(t, page, ""); len(a.Data) != 1 {
-		t.Errorf("%d records", len(a.Data))
+	first, second := page.Take(strings.Repeat("x", MaxPageBytes+1)), page.Take("y")
+	if a, _ := written(t, page, ""); !first || second || len(a.Data) != 1 {
+		t.Errorf("the first was taken: %t, the second: %t, %d are on the page", first, second, len(a.Data))
 	}
 }
 
@@ -103,7 +98,6 @@ func TestPage_EndsEarlyWithoutRoom(t *testing.T) {
 
 // Records that are gone when their page is shown are left out. The other pages have each record once.
 func TestCollection_RecordsAreGoneMeanwhile(t *testing.T) {
-	t.Parallel()
 	cursors, err := NewCursors(seal.NewKeys(bytes.Repeat([]byte{1}, 32)), "test")
 	must(t, err)
 	type record struct {
@@ -130,15 +124,12 @@ func TestCollection_RecordsAreGoneMeanwhile(t *testing.T) {
 				query.Set("cursor", cursor)
 			}
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/?"+query.Encode(), nil)
-			all := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8"}
-			must(t, list.Write(w, r, cursors, uuid.Nil, all))
+			must(t, list.Write(w, r, cursors, uuid.Nil, strings.Split("012345678", "")))
 			var page struct {
 				Data []record
 				Meta struct{ NextCursor string }
 			}
-			if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
-				t.Fatalf("%v: %s", err, w.Body)
-			}
+			must(t, json.Unmarshal(w.Body.Bytes(), &page))
 			for _, one := range page.Data {
 				found = append(found, one.Name)
 			}

@@ -46,7 +46,6 @@ func FuzzBearer(f *testing.F) {
 }
 
 func TestFields_SelectsInOrderOfRecord(t *testing.T) {
-	t.Parallel()
 	known := FieldsOf[struct {
 		ID    string `json:"id"`
 		Name  string `json:"name"`
@@ -71,19 +70,14 @@ func TestFields_SelectsInOrderOfRecord(t *testing.T) {
 		"fields=%zz", "fields= id"} {
 		p := ReadParameters(raw, "fields")
 		p.Fields(known)
-		if p.Problems["fields"] == "" {
-			t.Errorf("%q: no problem", raw)
+		problem := p.Problems["fields"]
+		if problem == "" || strings.Contains(raw, "other") != strings.Contains(problem, `"other"`) {
+			t.Errorf("%q: the problem is %q", raw, problem)
 		}
-	}
-	p := ReadParameters("fields=id,other", "fields")
-	p.Fields(known)
-	if !strings.Contains(p.Problems["fields"], `"other"`) {
-		t.Errorf("the unknown field is not named: %s", p.Problems["fields"])
 	}
 }
 
 func TestProject_KeepsBytesOfValues(t *testing.T) {
-	t.Parallel()
 	record := `{"id":"1","name":"a<b\u2028","n":1.50,"none":null,"deep":{"x":[1,2]}}`
 	got, err := Project([]byte("["), []byte(record), []string{"name", "n", "none", "deep", "absent"})
 	if want := `[{"name":"a<b\u2028","n":1.50,"none":null,"deep":{"x":[1,2]}}`; err != nil || string(got) != want {
@@ -92,7 +86,6 @@ func TestProject_KeepsBytesOfValues(t *testing.T) {
 }
 
 func TestAnnounce_AppliesOnlyToDeprecatedOperations(t *testing.T) {
-	t.Parallel()
 	table := Deprecations{{
 		Method: "GET",
 		Path:   "/v1/things/{id}",
