@@ -10,7 +10,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
@@ -200,7 +199,9 @@ func TestImport_RefusesLongHeader(t *testing.T) {
 			}
 		})
 	}
-	testkit.Must(t, CheckImport(strings.Repeat("\n", importBytes-100)+"summary,name\n"))
+	if err := CheckImport(strings.Repeat("\n", importBytes-100) + "summary,name\n"); err != nil {
+		t.Error(err)
+	}
 }
 
 // The memory that a row needs is bounded before the row is split, whatever it contains.
