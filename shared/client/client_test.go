@@ -127,16 +127,21 @@ func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 		answer(w, 200, pages[cursors[r.FormValue("cursor")]])
 	})
 	all := c.Programmes.List(t.Context(), client.ProgrammeFilter{Search: "a&b", PageSize: 2})
-	for range 2 { // an iterator can be used again
+	wants := func(records string, fails bool) {
+		t.Helper()
 		var ids string
+		var last error
 		for p, err := range all {
-			must(t, err)
-			ids += p.ID
+			if ids, last = ids+p.ID, err; err != nil && p.ID != "" {
+				t.Errorf("%+v with %v", p, err)
+			}
 		}
-		if ids != "123" {
-			t.Errorf("%s", ids)
+		if ids != records || (last != nil) != fails {
+			t.Errorf("records %s, then %v, want %s, then an error: %t", ids, last, records, fails)
 		}
 	}
+	wants("123", false)
+	wants("123", false) // an iterator can be used again
 	asked.Store(0)
 	for range all {
 		break
@@ -144,25 +149,10 @@ func TestList_FollowsCursorsToTheEnd(t *testing.T) {
 	if asked.Load() != 1 {
 		t.Errorf("%d pages fetched for one record", asked.Load())
 	}
-	pages[2] = `{"data":[{"id":"3"}],"meta":{"count":1,"nextCursor":"c"}}`
-	var last error
-	var n int
-	for _, err := range all {
-		last, n = err, n+1
-	}
-	if last == nil || n != 3 {
-		t.Errorf("page with its own cursor: %d records, %v", n, last)
-	}
+	pages[2] = `{"data":[{"id":"3"}],"meta":{"count":1,"nextCursor":"c"}}` // its own cursor
+	wants("12", true)
 	pages[1] = `{"error":`
-	n = 0
-	for p, err := range all {
-		if last, n = err, n+1; err != nil && p.ID != "" {
-			t.Errorf("%+v with %v", p, err)
-		}
-	}
-	if last == nil || n != 3 {
-		t.Errorf("after two records and an error: %d, %v", n, last)
-	}
+	wants("12", true)
 }
 
 func TestNew_RequiresAddressWorkspaceAndTokens(t *testing.T) {

@@ -317,11 +317,8 @@ func TestApply_FunctionsReadCopiesOfTheirNode(t *testing.T) {
 		end $$`,
 	)
 	var said strings.Builder
-	w := &distributing{
-		Distribution: Distribution{Reference: []string{"account.copied"}, Functions: []string{"account.reads()"}},
-		Owner:        &Owner{Conn: owner.Conn, ctx: t.Context()},
-		out:          &said,
-	}
+	d := Distribution{Reference: []string{"account.copied"}, Functions: []string{"account.reads()"}}
+	w := &distributing{Distribution: d, Owner: &Owner{Conn: owner.Conn, ctx: t.Context()}, out: &said}
 	w.readOwnCopies()
 	w.readOwnCopies() // changes nothing
 	var source string
@@ -344,11 +341,8 @@ func TestApply_KeepsPrivilegesOnColumnsOfOtherTables(t *testing.T) {
 		"grant insert (id), update (at) on account.moving, account.staying to almoner_authserver",
 		"grant insert on account.staying to almoner_authserver", // by an earlier release
 	)
-	w := &distributing{
-		Distribution: Distribution{Reference: []string{"account.moving"}},
-		Owner:        &Owner{Conn: owner.Conn, ctx: t.Context()},
-		out:          io.Discard,
-	}
+	d := Distribution{Reference: []string{"account.moving"}}
+	w := &distributing{Distribution: d, Owner: &Owner{Conn: owner.Conn, ctx: t.Context()}, out: io.Discard}
 	w.readColumnGrants()
 	w.grantColumns()
 	if w.err != nil {

@@ -27,9 +27,7 @@ func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 	l := anyListener(t)
 	var connections []net.Conn
 	for range 20 {
-		connection, err := net.Dial("tcp", l.Addr().String())
-		must(t, err)
-		defer func() { _ = connection.Close() }()
+		connection := dial(t, l.Addr().String())
 		_, _ = io.WriteString(connection, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		connections = append(connections, connection)
 	}
@@ -41,7 +39,6 @@ func TestListener_EndAcceptsEstablishedConnections(t *testing.T) {
 	}
 	must(t, <-ended)
 	for _, connection := range connections {
-		_ = connection.SetReadDeadline(time.Now().Add(await.Long))
 		if answer, err := io.ReadAll(connection); err != nil || len(answer) == 0 {
 			t.Errorf("a connection was lost: %q, %v", answer, err)
 		}
@@ -54,9 +51,7 @@ func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	raw, err := l.SyscallConn()
 	must(t, err)
-	before, err := net.Dial("tcp", l.Addr().String())
-	must(t, err)
-	defer func() { _ = before.Close() }()
+	before := dial(t, l.Addr().String())
 	must(t, raw.Control(func(fd uintptr) { err = errors.Join(err, refuseHandshakes(int(fd))) }))
 	must(t, err)
 	if late, err := net.DialTimeout("tcp", l.Addr().String(), 200*time.Millisecond); err == nil {
@@ -73,6 +68,16 @@ func TestListener_EndRefusesNewHandshakes(t *testing.T) {
 	if _, err := accepted.Read(make([]byte, 1)); err != nil {
 		t.Errorf("data of an established connection was lost: %v", err)
 	}
+}
+
+// dial opens a connection, which ends with the test.
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	connection, err := net.Dial("tcp", address)
+	must(t, err)
+	t.Cleanup(func() { _ = connection.Close() })
+	must(t, connection.SetDeadline(time.Now().Add(await.Long)))
+	return connection
 }
 
 func anyListener(t *testing.T) listener {
@@ -307,11 +312,9 @@ func pacedServer(t *testing.T, p pace, length int) (address string, ended <-chan
 
 func ask(t *testing.T, address string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
-	must(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := dial(t, address)
 	must(t, c.(*net.TCPConn).SetReadBuffer(16<<10))
-	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	must(t, err)
 	return c
 }

@@ -157,12 +157,9 @@ func TestServe_ClosesConnectionAfterChunks(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\n" + length + "\r\n0\r\n\r\n": 1,
 	} {
 		asked.Store(0)
-		connection, err := net.Dial("tcp", at)
-		must(t, err)
+		connection := dial(t, at)
 		_, _ = io.WriteString(connection, first+second)
-		_ = connection.SetReadDeadline(time.Now().Add(await.Long))
 		_, _ = io.ReadAll(connection) // until the server has closed the connection
-		_ = connection.Close()
 		if got := asked.Load(); got != want {
 			t.Errorf("%q: %d requests were served, want %d", first, got, want)
 		}

@@ -18,6 +18,14 @@ func mustEnter(t *testing.T, r *Requests[string], key string) Turn {
 	return turn
 }
 
+// wantEmpty checks that no request remains.
+func wantEmpty(t *testing.T, r *Requests[string]) {
+	t.Helper()
+	if r.Len() != 0 || r.working != 0 {
+		t.Errorf("%d keys and %d requests remain", r.Len(), r.working)
+	}
+}
+
 func TestEnter_RefusesMoreThanInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New[string](Bounds{InFlight: 3, AtOnce: 1, Wait: time.Hour})
@@ -34,9 +42,7 @@ func TestEnter_RefusesMoreThanInFlight(t *testing.T) {
 		working.Leave(false)
 		(<-done).Leave(false)
 		(<-done).Leave(false)
-		if r.Len() != 0 {
-			t.Errorf("%d keys remain", r.Len())
-		}
+		wantEmpty(t, r)
 	})
 }
 
@@ -87,6 +93,11 @@ func TestEnter_LoneKeyRunsMore(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+		leave := func(count int) {
+			for range count {
+				(<-running).Leave(false)
+			}
+		}
 		wants := func(when string, count int) {
 			t.Helper()
 			if synctest.Wait(); len(running) != count {
@@ -96,18 +107,12 @@ func TestEnter_LoneKeyRunsMore(t *testing.T) {
 		enter(6)
 		wants("alone", 5)
 		other := mustEnter(t, r, "b")
-		(<-running).Leave(false)
-		(<-running).Leave(false)
-		(<-running).Leave(false)
+		leave(3)
 		wants("beside another key", 2)
 		other.Leave(false)
 		wants("alone again", 3)
-		for range 3 {
-			(<-running).Leave(false)
-		}
-		if r.Len() != 0 {
-			t.Errorf("%d keys remain", r.Len())
-		}
+		leave(3)
+		wantEmpty(t, r)
 	})
 }
 
@@ -150,9 +155,7 @@ func TestEnter_WaitEnds(t *testing.T) {
 				if name == "by time" || name == "by the caller" {
 					working.Leave(false)
 				}
-				if r.Len() != 0 {
-					t.Errorf("%d keys remain", r.Len())
-				}
+				wantEmpty(t, r)
 			})
 		})
 	}
@@ -188,9 +191,7 @@ func TestEnter_TotalIsSharedInOrderOfArrival(t *testing.T) {
 		for _, turn := range entered {
 			turn.Leave(false)
 		}
-		if r.Len() != 0 || r.working != 0 {
-			t.Errorf("%d keys and %d requests remain", r.Len(), r.working)
-		}
+		wantEmpty(t, r)
 	})
 }
 
