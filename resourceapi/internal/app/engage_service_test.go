@@ -24,7 +24,7 @@ const (
 )
 
 // workspace creates a workspace and returns the headers of a member with every permission of Engage.
-func (s *service) workspace() (uuid.UUID, header) {
+func (s *service) workspace() header {
 	s.t.Helper()
 	return s.newHolder(perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions,
 		perm.EngageWriteSubmissions)
@@ -33,8 +33,20 @@ func (s *service) workspace() (uuid.UUID, header) {
 // form creates a workspace, and returns the headers of workspace and a form with fields of all types.
 func (s *service) form() (header, formRecord) {
 	s.t.Helper()
-	_, h := s.workspace()
+	h := s.workspace()
 	return h, s.makeForm(h, allTypes)
+}
+
+// newWorkspace is newService with the headers of workspace, and newForm with a form too.
+func newWorkspace(t *testing.T) (*service, header) {
+	s := newService(t)
+	return s, s.workspace()
+}
+
+func newForm(t *testing.T) (*service, header, formRecord) {
+	s := newService(t)
+	h, f := s.form()
+	return s, h, f
 }
 
 const allTypes = `{"title":"Volunteer with us","allowedOrigins":["` + goodOrigin + `"],"fields":[
@@ -67,15 +79,16 @@ func goodAnswers() map[string]any {
 
 // formRecord is a form as returned to its workspace.
 type formRecord struct {
-	ID       uuid.UUID
-	EmbedKey string `json:"embedKey"`
+	ID          uuid.UUID
+	EmbedKey    string `json:"embedKey"`
+	workspaceID uuid.UUID
 }
 
 func (s *service) makeForm(h header, definition string) formRecord {
 	s.t.Helper()
 	a := s.do("POST", formsPath, h, definition)
-	var f formRecord
-	a.decode(s.t, &f)
+	f := decoded[formRecord](s.t, a)
+	f.workspaceID = h.workspace()
 	if a.Status != 201 || f.ID == uuid.Nil || !credential.EmbedKey.Matches(f.EmbedKey) {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -87,9 +100,8 @@ func (f formRecord) path() string { return publicPath + "/forms/" + f.EmbedKey }
 // submissionToken reads the form as its sender does, and returns the token.
 func (s *service) submissionToken(f formRecord) string {
 	s.t.Helper()
-	var body struct{ SubmissionToken string }
 	a := s.get(f.path(), nil)
-	a.decode(s.t, &body)
+	body := decoded[struct{ SubmissionToken string }](s.t, a)
 	if a.Status != 200 || body.SubmissionToken == "" {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -121,8 +133,7 @@ func (s *service) accepted(f formRecord) sentSubmission {
 
 func (s *service) acceptedAs(a answer) sentSubmission {
 	s.t.Helper()
-	var body sentSubmission
-	a.decode(s.t, &body)
+	body := decoded[sentSubmission](s.t, a)
 	if a.Status != 202 || body.ID == uuid.Nil || body.Status != "accepted" ||
 		!strings.HasPrefix(body.StatusURL, base+publicPath+"/submissions/"+body.ID.String()+"?token=") {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
@@ -139,8 +150,7 @@ type submissionState struct {
 func (s *service) state(of sentSubmission) submissionState {
 	s.t.Helper()
 	a := s.get(strings.TrimPrefix(of.StatusURL, base), nil)
-	var state submissionState
-	a.decode(s.t, &state)
+	state := decoded[submissionState](s.t, a)
 	if a.Status != 200 || state.ID != of.ID || state.Reasons == nil {
 		s.t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -163,17 +173,10 @@ func (s *service) ended(of sentSubmission) submissionState {
 // fields returns error.fields of a 400.
 func (a answer) fields(t testing.TB) map[string]string {
 	t.Helper()
-	var body struct {
-		Error struct {
-			Code   string
-			Fields map[string]string
-		}
-	}
-	a.decode(t, &body)
-	if a.Status != 400 || body.Error.Code != "VALIDATION_ERROR" {
-		a.fail(t, "400 VALIDATION_ERROR")
-	}
-	return body.Error.Fields
+	a.refuses(t, 400, "VALIDATION_ERROR")
+	return decoded[struct {
+		Error struct{ Fields map[string]string }
+	}](t, a).Error.Fields
 }
 
 func (s *service) submissions() int {
@@ -228,8 +231,7 @@ func (s *service) sends(f formRecord, answers map[string]any) sentSubmission {
 
 // One mailbox is one supporter in any spelling of its address, and one spelling erases all that it sent.
 func TestSupporters_AreOneInAnySpelling(t *testing.T) {
-	s := newService(t)
-	h, f := s.form()
+	s, h, f := newForm(t)
 	for i, email := range []string{
 		"Ada@München.example", "ada@xn--mnchen-3ya.example", "ADA@MU\u0308NCHEN.example",
 		"\u202aada@münchen.example\u202c",
@@ -255,27 +257,17 @@ func TestErase_FindsSupportersOfEarlierReleases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t)
-			workspaceID, h := s.workspace()
-			f := s.makeForm(h, allTypes)
-			const columns = "(id, tenant_id, form_id, token_id, answers, consents, trapped, finished_at, status, " +
-				"supporter_id)"
-			insert := func(email, status string, supporter any) {
-				s.Exec(`insert into resource.submissions `+columns+`
-					values (gen_random_uuid(), $1, $2, gen_random_uuid(),
-					jsonb_build_object('email', $3::text), '[]', false, now(), $4, $5)`,
-					workspaceID, f.ID, email, status, supporter)
-			}
+			s, h, f := newForm(t)
 			var last uuid.UUID
 			for _, stored := range []string{
 				"jose\u0301@bücher.example", "jos\u00e9@xn--bcher-kva.example", "jos\u00e9@ｂücher.example",
 			} {
-				last = uuid.New()
-				s.Exec("insert into resource.supporters (id, tenant_id, email) values ($1, $2, $3)",
-					last, workspaceID, stored)
-				insert(stored, "processed", last)
+				last = s.supporter(f, stored)
+				s.answered(f, last, stored, 1)
 			}
-			insert("jos\u00e9@xn--bcher-kva.example", "rejected", nil)
+			s.answered(f, uuid.Nil, "jos\u00e9@xn--bcher-kva.example", 1)
+			s.Exec(`update resource.submissions set status = 'rejected', finished_at = now()
+				where {mine} and supporter_id is null`)
 			s.sentBy(f, "other@bücher.example", true)
 			erase(s, h, last).wants(t, 200, `"deletedSubmissions":4`)
 			s.wantsRows(1, "resource.submissions", "")
@@ -312,7 +304,7 @@ func (s *service) flood(f formRecord, address string, n int) map[int]int {
 
 func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 	s := ownService(t) // not parallel: it needs its requests within a minute
-	_, h := s.workspace()
+	h := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	keyed := header{"X-Forwarded-For": "198.51.100.7", "Idempotency-Key": "first"}
 	body := submissionOf(s.submissionToken(f), goodAnswers())

@@ -12,8 +12,7 @@ import (
 
 // The members of a form as JSON. engage tests their values.
 func TestForms_RefusesInvalidDefinition(t *testing.T) {
-	s := newService(t)
-	_, h := s.workspace()
+	s, h := newWorkspace(t)
 	const title, origins = `"title":"T"`, `"allowedOrigins":[]`
 	const one, two = `{"name":"a","label":"A","type":"text"}`, `{"name":"b","label":"B","type":"text"}`
 	form := func(members ...string) string { return "{" + strings.Join(members, ",") + "}" }
@@ -68,7 +67,7 @@ func TestForms_SubmissionsAreListedForOwnWorkspaceOnly(t *testing.T) {
 		one.Answers["about"] != "One line.\nAnother line." || one.Answers["news"] != false {
 		t.Errorf("%+v", one)
 	}
-	_, other := s.workspace()
+	other := s.workspace()
 	s.get(path, other).expect(t, 404, "NOT_FOUND", "")
 }
 
@@ -78,8 +77,7 @@ func (s *service) patch(f formRecord, h header, body string) answer {
 }
 
 func TestForms_ReadAndChange(t *testing.T) {
-	s := newService(t)
-	_, h := s.workspace()
+	s, h := newWorkspace(t)
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	made := s.do("POST", formsPath, keyed, allTypes)
 	f := decoded[formRecord](t, made)
@@ -111,8 +109,7 @@ func TestForms_ReadAndChange(t *testing.T) {
 // A closed form is hidden from the public at once, its submissions remain, and it can be reopened. A page that was
 // opened before can be submitted after that.
 func TestForms_CloseAndReopen(t *testing.T) {
-	s := newService(t)
-	h, f := s.form()
+	s, h, f := newForm(t)
 	first := s.accepted(f)
 	open := submissionOf(s.submissionToken(f), goodAnswers())
 	s.patch(f, h, `{"enabled":false}`).wants(t, 200, `"enabled":false`)
@@ -131,34 +128,41 @@ func TestForms_CloseAndReopen(t *testing.T) {
 }
 
 func TestForms_CreateClosed(t *testing.T) {
-	s := newService(t)
-	_, h := s.workspace()
+	s, h := newWorkspace(t)
 	f := s.makeForm(h, allTypesWith(`"enabled":false`))
 	s.wantsForm(f, h, "Volunteer with us", 1, false)
 	s.get(f.path(), nil).wants(t, 404)
 	s.patch(f, h, `{"enabled":true}`).wants(t, 200)
 	s.get(f.path(), nil).wants(t, 200)
-	for _, wrong := range []string{"null", `"false"`, "0"} {
-		s.do("POST", formsPath, h, allTypesWith(`"enabled":`+wrong)).wants(t, 400, `"enabled"`)
+}
+
+// engage tests the characters of texts. The members of the form that every body needs are tested in a change alone.
+func TestForms_RefusesInvalidMember(t *testing.T) {
+	s, h, f := newForm(t)
+	for member, values := range map[string][]string{
+		"title":           {`null`, `7`},
+		"introduction":    {`null`, `7`, `"a\tb"`, `"a\rb"`, `"\u2800"`},
+		"thankYou":        {`null`, `[]`, `"line\nhidden\u200e"`, `"a\u0301\u0301\u0301"`},
+		"lang":            {`null`, `""`, `"EN"`, `"xx"`, `"../en"`},
+		"allowedOrigins":  {`null`, `"*"`},
+		"enabled":         {`null`, `"false"`, `0`},
+		"retentionMonths": {`0`, `121`, `-1`, `1.5`, `"24"`, `null`, `1e1`, `99999999999999999999`, `[]`},
+		"fields":          {`null`, `[{"name":"a","label":"A","type":"text"}]`},
+	} {
+		for _, value := range values {
+			given := `"` + member + `":` + value
+			s.patch(f, h, "{"+given+"}").namesOnly(t, member)
+			if !strings.Contains(allTypes, `"`+member+`"`) {
+				s.do("POST", formsPath, h, allTypesWith(given)).namesOnly(t, member)
+			}
+		}
 	}
+	s.patch(f, h, `{"lang":"xx"}`).has(t, "cy, en")
+	s.wantsForm(f, h, "Volunteer with us", 1, true)
 }
 
 func TestForms_RefusesInvalidChange(t *testing.T) {
-	s := newService(t)
-	h, f := s.form()
-	for body, wrong := range map[string]string{
-		`{"title":null}`:          "title",
-		`{"title":7}`:             "title",
-		`{"allowedOrigins":null}`: "allowedOrigins",
-		`{"allowedOrigins":"*"}`:  "allowedOrigins",
-		`{"enabled":null}`:        "enabled",
-		`{"enabled":"false"}`:     "enabled",
-		`{"enabled":0}`:           "enabled",
-		`{"fields":null}`:         "fields",
-		`{"title":"Good","fields":[{"name":"a","label":"A","type":"text"}]}`: "fields",
-	} {
-		s.patch(f, h, body).names(t, wrong)
-	}
+	s, h, f := newForm(t)
 	const change = `{"title":"Lost"}`
 	for _, body := range []string{"", "[]", `{"title":"x","title":"Lost"}`, change + "x"} {
 		s.patch(f, h, body).expect(t, 400, "VALIDATION_ERROR", "").namesOnly(t)
@@ -166,7 +170,7 @@ func TestForms_RefusesInvalidChange(t *testing.T) {
 	s.patch(f, h.with("Content-Type", "text/plain"), change).namesOnly(t)
 	s.patch(f, h.with("If-Match", "1"), change).namesOnly(t) // no entity tag
 	s.patch(f, h.with("If-Match", `W/"9"`), change).expect(t, 412, "PRECONDITION_FAILED", "")
-	_, other := s.workspace()
+	other := s.workspace()
 	for _, a := range []answer{
 		s.patch(f, other, `{"title":"Theirs"}`), s.patch(f, other, `{}`),
 		s.patch(formRecord{ID: uuid.New()}, h, `{"title":"x"}`),

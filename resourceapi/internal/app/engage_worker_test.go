@@ -10,19 +10,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/almonerhq/almoner/shared/config/envconf"
-	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 
@@ -49,7 +46,7 @@ func TestE6_SubmissionDoesNotChangeExistingSupporter(t *testing.T) {
 	s.wantsRows(1, "resource.supporters", `name = 'Ada Okafor' and phone = '+44 20 7946 0958'
 		and email = 'ada@example.org'`)
 	s.wantsRows(1, "resource.supporters", "")
-	_, elsewhere := s.workspace()
+	elsewhere := s.workspace()
 	s.processed(s.accepted(s.makeForm(elsewhere, allTypes)))
 	s.wantsRows(2, "resource.supporters", "") // two workspaces share none
 	nameless := s.makeForm(h, ideaForm)
@@ -74,9 +71,8 @@ func (s *service) processOne(id uuid.UUID) {
 func (s *service) kept() *postgres.Engage { return s.app.store.Engage() }
 
 func TestE5_RepeatedProcessingHasOneEffect(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
+	s := newOwn(t)
+	h := s.workspace()
 	f := s.makeForm(h, ideaForm)
 	one := s.sends(f, map[string]any{"idea": "x"})
 	wantsOnce := func() {
@@ -90,7 +86,7 @@ func TestE5_RepeatedProcessingHasOneEffect(t *testing.T) {
 	var group sync.WaitGroup
 	var finished atomic.Int32
 	process := func() {
-		n, err := s.kept().ProcessWaiting(context.Background(), workspaceID, time.Time{}, 100)
+		n, err := s.kept().ProcessWaiting(context.Background(), h.workspace(), time.Time{}, 100)
 		finished.Add(int32(n))
 		if err != nil {
 			t.Error(err)
@@ -135,8 +131,7 @@ func (s *service) until(what string, happened func() bool) {
 }
 
 func TestWorker_RejectsAfterRepeatedFailures(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
+	s := newOwn(t)
 	_, f := s.form()
 	one := s.accepted(f)
 	s.Exec("revoke insert on resource.supporters from almoner_resourceapi")
@@ -178,8 +173,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestWorker_ServesProbes(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
+	s := newOwn(t)
 	_, f := s.form()
 	var w *wire
 	at, stop := s.work(s.build(through(t, &w), func(c *Config) { c.WorkerListen = "127.0.0.1:0" }))
@@ -203,11 +197,30 @@ func TestWorker_ServesProbes(t *testing.T) {
 	stop()
 }
 
+func TestWorker_RecoversFromPostgresOutage(t *testing.T) {
+	s := newOwn(t, silently)
+	_, f := s.form()
+	first := s.accepted(f)
+	var w *wire
+	worker := s.build(through(t, &w)) // the API connects to Postgres directly
+	w.freeze()
+	s.work(worker)
+	s.until("the first attempt to connect has failed", func() bool {
+		return strings.Contains(s.log.String(), "submissions not processed; retrying")
+	})
+	if state := s.state(first); state.Status != "accepted" {
+		t.Fatalf("%+v without Postgres", state)
+	}
+	w.thaw()
+	s.processed(first)
+	w.cut()
+	s.processed(s.accepted(f))
+}
+
 // A worker whose connections are cut, and which gets no others, is to Postgres like one that was killed.
 func TestWorker_KilledProcessLosesNoSubmission(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	_, h := s.workspace()
+	s := newOwn(t)
+	h := s.workspace()
 	f := s.makeForm(h, ideaForm)
 
 	// The worker is blocked in its work: it has taken the submission and waits to add the supporter.
@@ -259,9 +272,8 @@ func (s *service) work(worker *App) (address <-chan string, stop func()) {
 
 // A worker follows its file of keys: it reads a secret that another process sealed with a key that was added later.
 func TestWorker_FollowsFileOfKeys(t *testing.T) {
-	t.Parallel()
 	r := newReceiver(t, nil)
-	s := ownService(t, trustsReceivers)
+	s := newOwn(t, trustsReceivers)
 	old, fresh, file := newMasterKey(), newMasterKey(), filepath.Join(t.TempDir(), "keys")
 	write := func(content string) {
 		t.Helper()
@@ -272,27 +284,20 @@ func TestWorker_FollowsFileOfKeys(t *testing.T) {
 		c.Keys = credential.Secret(old)
 		c.reading.Values = []envconf.Value{{Setting: "ALMONER_KEYS", From: envconf.FromFile, Path: file}}
 	}))
-	workspaceID, user := s.member(perm.AccountAPIAccess, perm.ProgrammesRead)
-	master := orFail(seal.ParseKeys(credential.Secret(fresh)))(t)
-	sealing := orFail(webhook.NewKeys(master))(t)
-	secret := orFail(webhook.NewSecret(rand.Reader))(t)
-	id := uuid.New()
-	sealed := orFail(webhook.Seal(sealing.Public(), id, secret))(t)
-	s.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position, created_at)
-		values ($1, $2, $3, $4, '{programme.created}', $5, $6, 0, now())`,
-		id, workspaceID, user, r.URL, sealed.Secret, sealed.Key)
-	s.Programmes(workspaceID, 1)
-	within(t, "an attempt without the key", s.failures(1))
+	s.serve(s.build(func(c *Config) { c.Keys = credential.Secret(fresh) }))
+	h := s.developer()
+	made := s.addWebhook(h, r.URL, "programme.created")
+	s.create(h, `{"name":"One"}`)
+	await.True(t, "an attempt without the key", s.failures(1))
 	if got := r.all(); len(got) != 0 {
 		t.Fatalf("%d deliveries without the key", len(got))
 	}
 	write(fresh + "," + old)
-	within(t, "the delivery with the new key", func() bool {
+	await.True(t, "the delivery with the new key", func() bool {
 		s.retryNow()
 		return len(r.all()) == 1
 	})
-	verifier := orFail(standardwebhooks.NewWebhook(secret.Reveal()))(t)
-	if got := r.all()[0]; verifier.Verify([]byte(got.Body), got.Header) != nil {
+	if !r.all()[0].signedWith(t, made.Secret) {
 		t.Error("the delivery is not signed with the secret")
 	}
 }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -11,15 +10,12 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/devkit/await"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
-
-	"github.com/almonerhq/almoner/resourceapi/internal/store/postgres/postgrestest"
 )
 
 const erasuresPath = "/v1/engage/erasures"
 
 // answered adds submissions of a form that were processed for one supporter, if it is not zero, or that wait.
-func (s *service) answered(workspaceID uuid.UUID, f formRecord, supporter uuid.UUID, email string, many int) {
+func (s *service) answered(f formRecord, supporter uuid.UUID, email string, many int) {
 	s.t.Helper()
 	s.Exec(`insert into resource.submissions
 		(id, tenant_id, form_id, token_id, answers, consents, trapped, created_at, status, supporter_id, finished_at)
@@ -27,14 +23,14 @@ func (s *service) answered(workspaceID uuid.UUID, f formRecord, supporter uuid.U
 			now() - make_interval(secs => n), case when $3::uuid is null then 'accepted' else 'processed' end, $3,
 			case when $3::uuid is not null then now() end
 		from generate_series(1, $5) n`,
-		workspaceID, f.ID, uuid.NullUUID{UUID: supporter, Valid: supporter != uuid.Nil}, email, many)
+		f.workspaceID, f.ID, uuid.NullUUID{UUID: supporter, Valid: supporter != uuid.Nil}, email, many)
 }
 
-// supporter adds a supporter.
-func (s *service) supporter(workspaceID uuid.UUID, email string) uuid.UUID {
+// supporter adds a supporter to the workspace of the form.
+func (s *service) supporter(f formRecord, email string) uuid.UUID {
 	s.t.Helper()
 	id := uuid.New()
-	s.Exec("insert into resource.supporters (id, tenant_id, email) values ($1, $2, $3)", id, workspaceID, email)
+	s.Exec("insert into resource.supporters (id, tenant_id, email) values ($1, $2, $3)", id, f.workspaceID, email)
 	return id
 }
 
@@ -72,19 +68,17 @@ func (s *service) batches(most int) {
 }
 
 func TestErase_ThousandSubmissionsAreErasedAtOnceAndMoreByTheWorker(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
+	s := newOwn(t)
+	h := s.workspace()
 	small, large := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
-	s.answered(workspaceID, small, uuid.Nil, "ada@example.org", 1000)
-	s.answered(workspaceID, large, uuid.Nil, "ada@example.org", 1001)
+	s.answered(small, uuid.Nil, "ada@example.org", 1000)
+	s.answered(large, uuid.Nil, "ada@example.org", 1001)
 	a := s.do("DELETE", small.own(), h, "")
 	a.wants(t, 200).is(t, `{"deletedSubmissions":1000}`)
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	accepted := s.do("DELETE", large.own(), keyed, "")
 	path := s.accepts(accepted)
-	s.do("DELETE", large.own(), keyed, "").wants(t, 202).is(t, accepted.Body).
-		header(t, "Idempotency-Replayed", "true")
+	s.do("DELETE", large.own(), keyed, "").repeats(t, accepted)
 	s.do("DELETE", large.own(), h, "").expect(t, 404, "NOT_FOUND", "")
 	s.wantsErasure(path, h, "accepted", 0)
 	s.batches(100)
@@ -95,9 +89,9 @@ func TestErase_ThousandSubmissionsAreErasedAtOnceAndMoreByTheWorker(t *testing.T
 	s.wantsRows(2, "account.events", "type = 'form.deleted'")
 	s.get(erasuresPath+"/"+uuid.NewString(), h).expect(t, 404, "NOT_FOUND", "")
 	s.get(erasuresPath+"/x", h).expect(t, 404, "NOT_FOUND", "")
-	_, elsewhere := s.workspace()
+	elsewhere := s.workspace()
 	s.get(path, elsewhere).expect(t, 404, "NOT_FOUND", "")
-	less := s.holder(workspaceID, perm.EngageWriteSubmissions)
+	less := s.holder(h.workspace(), perm.EngageWriteSubmissions)
 	s.get(path, less).expect(t, 403, "FORBIDDEN", "")
 	s.Exec("update resource.erasures set finished_at = now() - interval '31 days' where {mine}")
 	s.get(path, h).expect(t, 404, "NOT_FOUND", "")
@@ -105,12 +99,10 @@ func TestErase_ThousandSubmissionsAreErasedAtOnceAndMoreByTheWorker(t *testing.T
 
 // From the answer on, a form that is erased in the background cannot be read in any way, nor answered, nor processed.
 func TestErase_NothingOfFormCanBeReadWhileItIsErased(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	s := newOwn(t)
+	h, f := s.form()
 	waiting := s.accepted(f)
-	s.answered(workspaceID, f, s.supporter(workspaceID, "eve@example.org"), "eve@example.org", 1500)
+	s.answered(f, s.supporter(f, "eve@example.org"), "eve@example.org", 1500)
 	path := f.own()
 	status := s.accepts(s.do("DELETE", path, h, ""))
 	s.batches(1) // between two batches
@@ -133,7 +125,7 @@ func TestErase_NothingOfFormCanBeReadWhileItIsErased(t *testing.T) {
 	s.do("DELETE", submissionsPath+"/"+waiting.ID.String(), h, "").expect(t, 404, "NOT_FOUND", "")
 	s.get(formsPath, h).has(t, `"count":0`)
 	s.get(f.path(), nil).expect(t, 404, "NOT_FOUND", "")
-	orFail(s.kept().ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100))(t)
+	orFail(s.kept().ProcessWaiting(t.Context(), h.workspace(), time.Time{}, 100))(t)
 	s.wantsRows(0, "resource.supporters", "email = 'ada@example.org'")
 	s.batches(100)
 	s.wantsErasure(status, h, "processed", 1501)
@@ -144,15 +136,13 @@ func TestErase_NothingOfFormCanBeReadWhileItIsErased(t *testing.T) {
 // A supporter who is erased in the background, and what was sent with the address, cannot be read from the answer on.
 // What is sent with the address afterwards stays.
 func TestErase_NothingOfSupporterCanBeReadWhileTheyAreErased(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
-	f := s.makeForm(h, allTypes)
-	ada := s.supporter(workspaceID, "ada@example.org")
-	s.answered(workspaceID, f, ada, "ada@example.org", 1200)
-	s.answered(workspaceID, f, uuid.Nil, "Ada@example.org", 3)
-	s.answered(workspaceID, f, uuid.Nil, "eve@example.org", 2)
-	s.answered(workspaceID, f, s.supporter(workspaceID, "zoe@example.org"), "zoe@example.org", 4)
+	s := newOwn(t)
+	h, f := s.form()
+	ada := s.supporter(f, "ada@example.org")
+	s.answered(f, ada, "ada@example.org", 1200)
+	s.answered(f, uuid.Nil, "Ada@example.org", 3)
+	s.answered(f, uuid.Nil, "eve@example.org", 2)
+	s.answered(f, s.supporter(f, "zoe@example.org"), "zoe@example.org", 4)
 	status := s.accepts(s.do("POST", supportersPath+"/erase", h, `{"email":"ada@example.org"}`))
 	later := s.accepted(f) // of ada@example.org
 	path := f.own()
@@ -180,31 +170,19 @@ func TestErase_NothingOfSupporterCanBeReadWhileTheyAreErased(t *testing.T) {
 // A worker that stops in the middle of a batch leaves it undone, another one goes on, and several at once count each
 // submission once.
 func TestErase_WorkersGoOnWhereOneStopped(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
-	f := s.makeForm(h, allTypes)
-	s.answered(workspaceID, f, uuid.Nil, "ada@example.org", 3300)
+	s := newOwn(t)
+	h, f := s.form()
+	s.answered(f, uuid.Nil, "ada@example.org", 3300)
 	status := s.accepts(s.do("DELETE", f.own(), h, ""))
 	s.batches(1)
-	stopped, stop := context.WithCancel(t.Context())
-	conn := postgrestest.Connect(t, s.Database.Resourceapi)
 	// The state of a worker that dies in a batch: it has the erasure's row, and its deletions are not committed.
-	tx, err := conn.Begin(stopped)
-	if err == nil {
-		_, err = tx.Exec(stopped, "select from resource.erasures where tenant_id = $1 for update", workspaceID)
-	}
-	if err == nil {
-		_, err = tx.Exec(stopped, `delete from resource.submissions where tenant_id = $1 and id in (
-			select id from resource.submissions where tenant_id = $1 order by created_at limit 300)`, workspaceID)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Exec("begin")
+	s.Exec("select from resource.erasures where {mine} for update")
+	s.Exec(`delete from resource.submissions where {mine} and id in (
+		select id from resource.submissions where {mine} order by created_at limit 300)`)
 	s.batches(10)
 	s.wantsErasure(status, h, "accepted", 500) // two workers do not have one erasure
-	stop()
-	_ = conn.Close(context.WithoutCancel(stopped))
+	s.Exec("rollback")
 	var group sync.WaitGroup
 	for range 3 {
 		group.Go(func() { s.batches(20) })
@@ -222,36 +200,23 @@ func TestErase_WorkersGoOnWhereOneStopped(t *testing.T) {
 
 // An erasure by e-mail address waits for a worker that has added the supporter and not committed it yet.
 func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
-	f := s.makeForm(h, allTypes)
+	s := newOwn(t)
+	h, f := s.form()
 	s.accepted(f) // of ada@example.org
 	// The worker stops between its insert and its commit: it waits for the list of the form, which this has locked.
-	conn := postgrestest.Connect(t, s.Database.Resourceapi)
-	tx, err := conn.Begin(t.Context())
-	if err == nil {
-		_, err = tx.Exec(t.Context(), "select resource.next_moment($1, $2, 1)", workspaceID, f.ID.String())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Exec("begin")
+	s.Exec("select resource.next_moment($1, $2, 1)", f.workspaceID, f.ID.String())
 	worked, erased := make(chan error, 1), make(chan answer, 1)
 	go func() {
 		for {
-			n, err := s.kept().ProcessWaiting(t.Context(), workspaceID, time.Time{}, 100)
+			n, err := s.kept().ProcessWaiting(t.Context(), h.workspace(), time.Time{}, 100)
 			if n == 1 || t.Context().Err() != nil {
 				worked <- err
 				return
 			}
 		}
 	}()
-	waits := func(n int) func() bool {
-		return func() bool {
-			return s.Count(`select count(distinct pid) from `+testkit.Locks+` where not granted`) >= n
-		}
-	}
-	await.True(t, "the worker waits after its insert", waits(1))
+	s.awaitLocks(1) // of the worker, after its insert
 	go func() {
 		for {
 			a := s.do("POST", supportersPath+"/erase", h, `{"email":"ada@example.org"}`)
@@ -261,8 +226,8 @@ func TestErase_ByAddressWaitsForWorkerThatAddsTheSupporter(t *testing.T) {
 			}
 		}
 	}()
-	await.True(t, "the erasure waits for the worker", waits(2))
-	must(t, tx.Rollback(t.Context()))
+	s.awaitLocks(2) // the erasure waits for the worker
+	s.Exec("rollback")
 	must(t, <-worked)
 	a := <-erased
 	a.wants(t, 200).is(t, `{"deletedSubmissions":1}`)
@@ -284,9 +249,8 @@ const (
 )
 
 func TestErase_Draft(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	_, elsewhere := s.editor()
+	s, h := newEditor(t)
+	elsewhere := s.editor()
 	path := listPath + "/" + s.create(h, `{"name":"x"}`).ID.String()
 	active := listPath + "/" + s.create(h, `{"name":"x","status":"active"}`).ID.String()
 	s.do("DELETE", path, elsewhere, "").expect(t, 404, "NOT_FOUND", "")
@@ -300,9 +264,8 @@ func TestErase_Draft(t *testing.T) {
 }
 
 func TestErase_SubmissionFormAndSupporter(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.workspace()
-	_, elsewhere := s.workspace()
+	s, h := newWorkspace(t)
+	elsewhere := s.workspace()
 	f, other := s.makeForm(h, allTypes), s.makeForm(h, allTypes)
 	id := s.accepted(f).ID
 	s.accepted(f)
@@ -318,7 +281,7 @@ func TestErase_SubmissionFormAndSupporter(t *testing.T) {
 	for _, p := range []string{path, person, f.own()} {
 		s.do("DELETE", p, elsewhere, "").expect(t, 404, "NOT_FOUND", "")
 	}
-	formsOnly := s.holder(workspaceID, perm.EngageReadForms, perm.EngageWriteForms)
+	formsOnly := s.holder(h.workspace(), perm.EngageReadForms, perm.EngageWriteForms)
 	s.do("DELETE", f.own(), formsOnly, "").expect(t, 403, "FORBIDDEN", "")
 	s.do("DELETE", path, formsOnly, "").expect(t, 403, "FORBIDDEN", "")
 

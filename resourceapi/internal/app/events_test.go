@@ -51,9 +51,8 @@ func texts(all []eventRecord) []string {
 }
 
 func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	_, h := s.editor()
+	s := newOwn(t)
+	h := s.editor()
 	var from int64
 	for _, e := range s.events(h, "").Data { // of the members that the test has made
 		from = e.Sequence
@@ -97,13 +96,12 @@ func TestEvents_FollowChangesOfProgrammes(t *testing.T) {
 }
 
 func TestEvents_RefusesInvalidParameters(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.editor()
-	elsewhere, other := s.editor()
+	s, h := newEditor(t)
+	other := s.editor()
 	s.create(other, `{"name":"A"}`)
 	s.create(other, `{"name":"B"}`)
 	foreign := s.events(other, "?limit=1").Meta.NextCursor
-	if foreign == "" || workspaceID == elsewhere {
+	if foreign == "" {
 		t.Fatal("no cursor")
 	}
 	for _, query := range []string{
@@ -121,8 +119,7 @@ func TestEvents_RefusesInvalidParameters(t *testing.T) {
 }
 
 func TestEvents_LeaveOutWhatCallerMayNotRead(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.editor()
+	s, h := newEditor(t)
 	s.create(h, `{"name":"A"}`)
 	for permission, want := range map[perm.Permission][]string{
 		perm.ProgrammesRead:     {"programme.created"},
@@ -130,8 +127,8 @@ func TestEvents_LeaveOutWhatCallerMayNotRead(t *testing.T) {
 		perm.EngageReadForms:    {},
 	} {
 		_, user := s.member(permission)
-		s.Member(workspaceID, user, permission)
-		kinds := texts(s.events(s.holding(workspaceID, user, permission), "").Data)
+		s.Member(h.workspace(), user, permission)
+		kinds := texts(s.events(s.holding(h.workspace(), user, permission), "").Data)
 		slices.Sort(kinds)
 		if got := slices.Compact(kinds); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", permission, got, want)

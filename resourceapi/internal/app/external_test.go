@@ -3,7 +3,6 @@ package app
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,9 +12,8 @@ import (
 func external(id string) string { return listPath + "/external/" + id }
 
 func TestExternalID_IsUniqueInWorkspace(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	_, elsewhere := s.editor()
+	s, h := newEditor(t)
+	elsewhere := s.editor()
 	p := s.create(h, `{"name":"Warm Homes","externalId":"crm/7"}`)
 	s.create(elsewhere, `{"name":"Warm Homes","externalId":"crm/7"}`)
 	other := listPath + "/" + s.create(h, `{"name":"Other"}`).ID.String()
@@ -33,8 +31,7 @@ func TestExternalID_IsUniqueInWorkspace(t *testing.T) {
 
 // No URL has a segment . or .. (RFC 3986, section 5.2.4), so a programme with it could not be reached by PUT.
 func TestExternalID_DotsAreRefusedAtEveryEntrance(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	p := s.create(h, `{"name":"Warm Homes","externalId":"..."}`)
 	for _, dots := range []string{".", ".."} {
 		quoted := `{"name":"x","externalId":"` + dots + `"}`
@@ -56,8 +53,7 @@ func TestExternalID_DotsAreRefusedAtEveryEntrance(t *testing.T) {
 }
 
 func TestExternalID_PutCreatesThenChanges(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	put := func(h header, body string) answer { t.Helper(); return s.do("PUT", external("crm%2F7"), h, body) }
 	first := put(h, `{"name":"Warm Homes","summary":"Advice"}`)
 	path := listPath + "/" + decoded[one](t, first).ID.String()
@@ -77,34 +73,6 @@ func TestExternalID_PutCreatesThenChanges(t *testing.T) {
 	s.do("PUT", external("8"), keyed, `{"name":"x"}`).repeats(t, created)
 }
 
-func TestExternalID_ConcurrentPutsCreateOne(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	created := 0
-	for i, a := range atOnce(12, func(i int) answer {
-		switch i % 3 {
-		case 0:
-			return s.do("PUT", external("7"), h, fmt.Sprintf(`{"name":"Put %d"}`, i))
-		case 1:
-			body := fmt.Sprintf(`{"items":[{"name":"a %d"},{"name":"Batch %d","externalId":"7"}]}`, i, i)
-			return s.do("POST", listPath+"/batch", h, body)
-		default:
-			return s.do("POST", listPath, h, fmt.Sprintf(`{"name":"Post %d","externalId":"7"}`, i))
-		}
-	}) {
-		if !slices.Contains([]int{200, 201, 409, 503}, a.Status) { // 503: a write of one workspace waits for others
-			a.fail(t, "200, 201, 409 or 503")
-		}
-		if i%3 != 1 && a.Status == 201 || i%3 == 1 && strings.Count(a.Body, `"status":201`) == 2 {
-			created++
-		}
-	}
-	s.wantsRows(1, "resource.programmes", "external_id = '7'")
-	if created != 1 {
-		t.Errorf("%d answers say that they created one", created)
-	}
-}
-
 type batchResult struct {
 	Data []struct {
 		Status int
@@ -117,8 +85,7 @@ type batchResult struct {
 }
 
 func TestBatch_ResultOfEachItem(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	known := s.create(h, `{"name":"Known","externalId":"known","summary":"kept"}`)
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	body := `{"items":[{"name":"One"},{"name":""},{"name":"New name","externalId":"known"},7,
@@ -148,8 +115,7 @@ func TestBatch_ResultOfEachItem(t *testing.T) {
 }
 
 func TestBatch_Bounds(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	items := func(n int) string {
 		return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{"name":"x"},`, n), ",") + `]}`
 	}
@@ -164,8 +130,7 @@ func TestBatch_Bounds(t *testing.T) {
 }
 
 func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	known := s.create(h, `{"name":"Known","externalId":"known","summary":"kept","status":"active"}`)
 	process := func(file string) answer {
 		t.Helper()
@@ -184,25 +149,35 @@ func TestImport_KnownExternalIDUpdatesItsProgramme(t *testing.T) {
 
 // A write that gives an external id waits for another one that does, so that it sees the programme that has it.
 func TestExternalID_WritesWaitForEachOther(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.editor()
-	s.Exec("begin")
-	s.Exec("select pg_advisory_xact_lock(hashtextextended('external ids of ' || $1, 0))", workspaceID.String())
-	s.Exec(`insert into resource.programmes (id, tenant_id, name, status, external_id)
-		values (gen_random_uuid(), $1, 'First', 'draft', '7')`, workspaceID)
-	changed := make(chan answer, 1)
-	go func() { changed <- s.do("PUT", external("7"), h, `{"name":"Second"}`) }()
-	s.awaitLocks(1)
-	s.Exec("commit")
-	(<-changed).wants(t, 200, `"name":"Second"`)
-	s.wantsRows(1, "resource.programmes", "")
+	s := newOwn(t)
+	h := s.editor()
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		says, name         string // name is the programme's own afterwards
+	}{
+		{"PUT", external("7"), `{"name":"Second"}`, 200, `"name":"Second"`, "Second"},
+		{"POST", listPath, `{"name":"Second","externalId":"7"}`, 409, "CONFLICT", "First"},
+		{"POST", listPath + "/batch", `{"items":[{"name":"Second","externalId":"7"}]}`, 200, `"status":200`, "Second"},
+	} {
+		s.Exec("begin")
+		s.Exec("select pg_advisory_xact_lock(hashtextextended('external ids of ' || $1, 0))", h.workspace().String())
+		s.Exec("delete from resource.programmes where {mine}")
+		s.Exec(`insert into resource.programmes (id, tenant_id, name, status, external_id)
+			values (gen_random_uuid(), $1, 'First', 'draft', '7')`, h.workspace())
+		changed := make(chan answer, 1)
+		go func() { changed <- s.do(c.method, c.path, h, c.body) }()
+		s.awaitLocks(1)
+		s.Exec("commit")
+		(<-changed).wants(t, c.status, c.says)
+		s.wantsRows(1, "resource.programmes", "")
+		s.wantsRows(1, "resource.programmes", "name = $1", c.name)
+	}
 }
 
 func TestTransitions_ReturnResultForEachItem(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	_, elsewhere := s.editor()
+	s, h := newEditor(t)
+	elsewhere := s.editor()
 	draft, active := s.create(h, `{"name":"a"}`).ID, s.create(h, `{"name":"b","status":"active"}`).ID
 	archived, foreign := s.create(h, `{"name":"c","status":"archived"}`).ID, s.create(elsewhere, `{"name":"d"}`).ID
 	item := func(id uuid.UUID, to string) string { return fmt.Sprintf(`{"id":"%s","to":"%s"}`, id, to) }

@@ -80,20 +80,13 @@ func programmeSeeds() []routeSeed {
 
 func formSeeds() []routeSeed {
 	const one = formsPath + "/{id}"
+	const wrong = `{"title":"\u0000","fields":[{"name":"a","type":"select","options":[]}],` +
+		`"allowedOrigins":["*","https://x/y"]}`
 	return []routeSeed{
 		{"GET", formsPath, "", "limit=1", byPAT, "", 200},
 		{"GET", formsPath, "", "cursor=x", byPAT, "", 400},
 		{"POST", formsPath, "", "", byPAT + asObject, allTypes, 201},
-		{
-			"POST",
-			formsPath,
-			"",
-			"",
-			byPAT + asObject,
-			`{"title":"\u0000","fields":[{"name":"a","type":"select","options":[]}],` +
-				`"allowedOrigins":["*","https://x/y"]}`,
-			400,
-		},
+		{"POST", formsPath, "", "", byPAT + asObject, wrong, 400},
 		{"GET", one, "<form>", "", byPAT, "", 200},
 		{"GET", one, "<programme>", "", byPAT, "", 404},
 		{"PATCH", one, "<form>", "", byPAT + asObject, `{"enabled":false}`, 200},
@@ -138,6 +131,7 @@ func publicSeeds() []routeSeed {
 func assistantSeeds() []routeSeed {
 	const assisted = "Authorization: Bearer <assistant>\nContent-Type: application/json\nAccept: application/json, " +
 		"text/event-stream\nMcp-Protocol-Version: 2025-06-18\n"
+	get := strings.Replace(calling("get_programme", map[string]any{"id": "ID"}), "ID", "<programme>", 1)
 	post := func(headers, body string, status int) routeSeed {
 		return routeSeed{"POST", mcpPath, "", "", headers, body, status}
 	}
@@ -145,11 +139,7 @@ func assistantSeeds() []routeSeed {
 		post(assisted, initialize, 200),
 		post(assisted, request("tools/list", nil), 200),
 		post(assisted, calling("whoami", map[string]any{}), 200),
-		post(
-			assisted,
-			strings.Replace(calling("get_programme", map[string]any{"id": "ID"}), "ID", "<programme>", 1),
-			200,
-		),
+		post(assisted, get, 200),
 		post(assisted, calling("list_programmes", map[string]any{"limit": 1e99, "q": "\x00"}), 200),
 		post(assisted, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, 202),
 		post(strings.Replace(assisted, "<assistant>", "<pat>", 1), initialize, 200),

@@ -17,12 +17,7 @@ import (
 func (s *service) importCSV(h header, content string) string {
 	s.t.Helper()
 	a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), content)
-	var body struct {
-		ID        uuid.UUID
-		Status    string
-		StatusURL string `json:"statusUrl"`
-	}
-	a.decode(s.t, &body)
+	body := decoded[sentSubmission](s.t, a)
 	path, ours := strings.CutPrefix(body.StatusURL, base)
 	if a.Status != 202 || body.Status != "accepted" || body.ID == uuid.Nil || !ours ||
 		a.Header.Get("Location") != body.StatusURL {
@@ -63,9 +58,8 @@ func (s *service) process(h header, path string) importState {
 }
 
 func TestImport_AcceptedThenProcessed(t *testing.T) {
-	t.Parallel()
-	s := ownService(t) // other tests process all imports
-	_, h := s.editor()
+	s := newOwn(t) // other tests process all imports
+	h := s.editor()
 	path := s.importCSV(h, "\ufeffendsOn,name,status,startsOn,summary\r\n"+
 		"2026-09-30,Warm Homes,active,2026-04-01,\"Advice,\nat home\"\r\n,Café,,,\r\n")
 	s.get(path, h).wants(t, 200, `"status":"accepted","imported":0,"errors":[]`)
@@ -82,44 +76,31 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 }
 
 func TestImport_OneInvalidRowRejectsAll(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	for name, c := range map[string]struct {
-		content string
-		want    []string // row and field
-	}{
-		"no name": {"name,status\nGood,draft\n,active\n", []string{"3 name"}},
-		"several": {
-			"name,status,startsOn,endsOn\nGood,open,,\nBad,draft,2026-02-30,tomorrow\n",
-			[]string{"2 status", "3 endsOn", "3 startsOn"},
-		},
-		"ends too early": {"name,startsOn,endsOn\nx,2026-04-02,2026-04-01\n", []string{"2 endsOn"}},
-		"beyond header":  {"name;;\nGood;;\nBad;;draft\n", []string{"3 "}},
-		"too few values": {"name,status\nGood,draft\nBad\n", []string{"3 "}},
+	s, h := newEditor(t)
+	const dates = "name,status,startsOn,endsOn\nx,open,,\nx,draft,2026-02-30,tomorrow\nx,,2026-04-02,2026-04-01\n"
+	for content, want := range map[string]string{ // rows and fields
+		"name,status\nGood,draft\n,active\n": "3 name",
+		dates:                                "2 status; 3 endsOn; 3 startsOn; 4 endsOn",
+		"name;;\nGood;;\nBad;;draft\n":       "3 ", // beyond the header
+		"name,status\nGood,draft\nBad\n":     "3 ",
 	} {
-		t.Run(name, func(t *testing.T) {
-			path := s.importCSV(h, c.content)
-			s.process(h, path)
-			state := s.importState(h, path)
-			var got []string
-			for _, e := range state.Errors {
-				got = append(got, fmt.Sprintf("%d %s", e.Row, e.Field))
-				if e.Message == "" {
-					t.Errorf("%+v", e)
-				}
+		state := s.process(h, s.importCSV(h, content))
+		var got []string
+		for _, e := range state.Errors {
+			got = append(got, fmt.Sprintf("%d %s", e.Row, e.Field))
+			if e.Message == "" {
+				t.Errorf("%+v", e)
 			}
-			if state.Status != "rejected" || state.Imported != 0 ||
-				strings.Join(got, "; ") != strings.Join(c.want, "; ") {
-				t.Errorf("%+v, want %v", state, c.want)
-			}
-			s.wantsRows(0, "resource.programmes", "")
-		})
+		}
+		if state.Status != "rejected" || state.Imported != 0 || strings.Join(got, "; ") != want {
+			t.Errorf("%q: %+v, want %s", content, state, want)
+		}
 	}
+	s.wantsRows(0, "resource.programmes", "")
 }
 
 func TestImport_RefusesInvalidFile(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	asCSV := h.with("Content-Type", "text/csv")
 	for _, content := range map[string]string{
 		"empty":          "",
@@ -146,8 +127,7 @@ func TestImport_RefusesInvalidFile(t *testing.T) {
 }
 
 func TestImport_IsIdempotent(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	first, again := s.importCSV(keyed, "name\nx\n"), s.importCSV(keyed, "name\nx\n")
 	s.process(h, first)
@@ -158,11 +138,10 @@ func TestImport_IsIdempotent(t *testing.T) {
 }
 
 func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
-	t.Parallel()
 	authserver := newAuthserver(t, newKey(t, "key-1"))
-	s := ownService(t, func(c *Config) { c.JWKSURL = authserver.URL })
+	s := newOwn(t, func(c *Config) { c.JWKSURL = authserver.URL })
 	running := s.run()
-	_, h := s.editor()
+	h := s.editor()
 	path := s.importCSV(h, "name\nx\n")
 	await.True(t, "the import is processed", func() bool {
 		return s.importState(h, path).Status == "processed"
@@ -177,28 +156,23 @@ func TestRun_ProcessesImportsFetchesKeysAndStops(t *testing.T) {
 }
 
 func TestImport_TooManyWaitingIs429(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.editor()
+	s := newOwn(t)
+	h := s.editor()
 	s.Exec(`insert into resource.imports (id, tenant_id, user_id, content)
-		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, 100)`, workspaceID)
+		select gen_random_uuid(), $1, gen_random_uuid(), 'name' from generate_series(1, 100)`, h.workspace())
 	a := s.do("POST", listPath+"/imports", h.with("Content-Type", "text/csv"), "name\nx\n")
 	a.expect(t, 429, "RATE_LIMITED", "").header(t, "Retry-After", "*")
 }
 
 // The client stops in the middle of the file. The server's own time limit is longer.
 func TestImport_SlowUploadTimesOut(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.editor()
+	s, h := newEditor(t)
 	connection := orFail(net.Dial("tcp", s.server.Listener.Addr().String()))(t)
 	defer func() { _ = connection.Close() }()
 	_ = connection.SetDeadline(time.Now().Add(await.Long))
-	_, _ = io.WriteString(
-		connection,
-		"POST "+listPath+"/imports HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: text/csv\r\n"+
-			"Authorization: "+h["Authorization"]+"\r\nX-Tenant-Id: "+workspaceID.String()+"\r\n"+
-			"Content-Length: 100\r\n\r\nname\n",
-	)
+	_, _ = io.WriteString(connection, "POST "+listPath+"/imports HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+
+		"Content-Type: text/csv\r\nAuthorization: "+h["Authorization"]+"\r\nX-Tenant-Id: "+h["X-Tenant-Id"]+"\r\n"+
+		"Content-Length: 100\r\n\r\nname\n")
 	answer, err := io.ReadAll(connection)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") ||
 		!strings.Contains(string(answer), "in time") {

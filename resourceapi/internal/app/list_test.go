@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -36,38 +35,32 @@ func (s *service) all(h header, query string) (names []string) {
 }
 
 func TestList_EmptyWorkspace(t *testing.T) {
-	s := newService(t)
-	workspaceID, pat := s.reader()
-	a := s.get(listPath, as(pat, workspaceID))
+	s, h := newReader(t)
+	a := s.get(listPath, h)
 	a.wants(t, 200).is(t, `{"data":[],"meta":{"count":0}}`)
 	a.header(t, "Content-Type", "application/json").
 		header(t, "Cache-Control", "no-store").
 		header(t, "X-Content-Type-Options", "nosniff").
 		header(t, "Access-Control-Allow-Origin", "")
-	s.do("HEAD", listPath, as(pat, workspaceID), "").wants(t, 200).is(t, "")
+	s.do("HEAD", listPath, h, "").wants(t, 200).is(t, "")
 }
 
 func TestList_RecordHasFieldsOfContract(t *testing.T) {
-	s := newService(t)
-	workspaceID, pat := s.reader()
-	id := s.Programmes(workspaceID, 1)[0]
-	s.Exec(
-		`update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01',
-			created_at = '2026-03-01 09:00:00.123456+00' where {mine}`,
-	)
+	s, h := newReader(t)
+	id := s.Programmes(h.workspace(), 1)[0]
+	s.Exec(`update resource.programmes set summary = 'Food, <warmth> & company', starts_on = '2026-04-01',
+		created_at = '2026-03-01 09:00:00.123456+00' where {mine}`)
 	want := `{"data":[{"id":"` + id.String() + `","name":"Programme 1","summary":"Food, <warmth> & company",` +
 		`"status":"draft","startsOn":"2026-04-01","endsOn":null,"createdAt":"2026-03-01T09:00:00.123456Z",` +
 		`"updatedAt":"2026-03-01T09:00:00.000000Z"}],"meta":{"count":1}}`
-	s.get(listPath, as(pat, workspaceID)).is(t, want)
+	s.get(listPath, h).is(t, want)
 }
 
 func TestP3_PagesHaveEveryProgrammeOnceNewestFirst(t *testing.T) {
-	s := newService(t)
-	workspaceID, pat := s.reader()
-	other, _ := s.reader()
-	s.Programmes(workspaceID, 230)
-	s.Programmes(other, 40)
-	h := as(pat, workspaceID)
+	s, h := newReader(t)
+	other := s.reader()
+	s.Programmes(h.workspace(), 230)
+	s.Programmes(other.workspace(), 40)
 	want := make([]string, 230)
 	for i := range want {
 		want[i] = fmt.Sprintf("Programme %d", 230-i)
@@ -89,20 +82,15 @@ func TestP3_PagesHaveEveryProgrammeOnceNewestFirst(t *testing.T) {
 			t.Errorf("%s: %d", query, p.Meta.Count)
 		}
 	}
-	s.Exec(
-		"delete from resource.programmes where tenant_id = $1 and name not in ('Programme 1', 'Programme 2')",
-		workspaceID,
-	)
+	s.Exec("delete from resource.programmes where {mine} and name not in ('Programme 1', 'Programme 2')")
 	if p := s.page(h, "?limit=2"); p.Meta.Count != 2 || p.Meta.NextCursor != "" {
 		t.Errorf("a full last page has a cursor: %+v", p.Meta)
 	}
 }
 
 func TestP3_PagesAreStableDuringInserts(t *testing.T) {
-	s := newService(t)
-	workspaceID, pat := s.reader()
-	h := as(pat, workspaceID)
-	s.Programmes(workspaceID, 10)
+	s, h := newReader(t)
+	s.Programmes(h.workspace(), 10)
 	// Equal times, ordered by id, and times that differ by one microsecond.
 	s.Exec(`update resource.programmes set created_at = '2026-03-01 09:00:00.000001+00'
 		where {mine} and name in ('Programme 4', 'Programme 5', 'Programme 6')`)
@@ -116,7 +104,7 @@ func TestP3_PagesAreStableDuringInserts(t *testing.T) {
 	for p := range pagesOf[one](s, listPath+"?limit=1", h) {
 		got = append(got, p.Data[0].Name)
 		s.Exec(`insert into resource.programmes (id, tenant_id, name, status)
-			values (gen_random_uuid(), $1, 'New', 'draft')`, workspaceID)
+			values (gen_random_uuid(), $1, 'New', 'draft')`, h.workspace())
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
@@ -145,9 +133,8 @@ func (s *service) indexSearches() {
 }
 
 func checkFilters(t *testing.T, s *service) {
-	workspaceID, pat := s.reader()
-	h := as(pat, workspaceID)
-	s.Programmes(workspaceID, 8)
+	h := s.reader()
+	s.Programmes(h.workspace(), 8)
 	for i, p := range []struct{ name, summary, status string }{
 		{"Warm Homes", "Advice on heating", "active"},
 		{"Youth Café", "A place after school", "active"},
@@ -158,13 +145,8 @@ func checkFilters(t *testing.T, s *service) {
 		{"ΚΟΣΜΟΣ", "Straße, STRAẞE 5 Å", "completed"},
 		{"Garden", "HOMES for bees", "draft"},
 	} {
-		s.Exec(
-			"update resource.programmes set name = $2, summary = $3, status = $4 where {mine} and name = $1",
-			fmt.Sprintf("Programme %d", i+1),
-			p.name,
-			p.summary,
-			p.status,
-		)
+		s.Exec("update resource.programmes set name = $2, summary = $3, status = $4 where {mine} and name = $1",
+			fmt.Sprintf("Programme %d", i+1), p.name, p.summary, p.status)
 	}
 	for query, want := range map[string][]string{
 		"status=active":        {"Youth Café", "Warm Homes"},
@@ -204,19 +186,15 @@ func checkFilters(t *testing.T, s *service) {
 
 // Step 5: parameters and cursors.
 func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
-	s := newService(t)
-	workspaceID, user := s.member(perm.ProgrammesRead)
-	pat := s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
-	h := as(pat, workspaceID)
-	s.Programmes(workspaceID, 9)
+	s, h := newReader(t)
+	s.Programmes(h.workspace(), 9)
 	cursor := s.page(h, "?limit=2").Meta.NextCursor
 	filtered := s.page(h, "?limit=2&status=draft").Meta.NextCursor
 	searched := s.page(h, "?limit=2&q=prog").Meta.NextCursor
 
-	other, _ := s.reader()
-	s.Member(other, user, perm.ProgrammesRead)
-	s.Programmes(other, 9)
-	foreign := s.page(as(s.PAT(other, user, perm.ProgrammesRead).Reveal(), other), "?limit=2").Meta.NextCursor
+	other := s.reader()
+	s.Programmes(other.workspace(), 9)
+	foreign := s.page(other, "?limit=2").Meta.NextCursor
 
 	for _, query := range []string{
 		"limit=0", "limit=-1", "limit=", "limit", "limit=ten", "limit=1.5", "limit=1e1", "limit=+5", "limit=%2B5",
@@ -243,7 +221,7 @@ func TestList_RefusesInvalidParameterOrCursor(t *testing.T) {
 	}
 	// The credential is checked before the parameters.
 	s.get(listPath+"?limit=0", nil).expect(t, 401, "UNAUTHENTICATED", "none")
-	s.get(listPath+"?limit=0", as(pat, other)).expect(t, 403, "FORBIDDEN", "")
+	s.get(listPath+"?limit=0", as(h.token(), other.workspace())).expect(t, 403, "FORBIDDEN", "")
 }
 
 // membersOf returns the names of the members of the first record of a list.
@@ -259,9 +237,9 @@ func membersOf(t *testing.T, a answer) []string {
 
 func TestFields_SelectMembersOfRecords(t *testing.T) {
 	s := newService(t)
-	_, ofForms := s.workspace()
-	workspaceID, ofProgrammes := s.editor()
-	s.Programmes(workspaceID, 3)
+	ofForms := s.workspace()
+	ofProgrammes := s.editor()
+	s.Programmes(ofProgrammes.workspace(), 3)
 	f := s.makeForm(ofForms, allTypes)
 	s.accepted(f)
 	for path, h := range map[string]header{
@@ -296,44 +274,28 @@ func TestFields_SelectMembersOfRecords(t *testing.T) {
 	}
 }
 
-// accepting requests a path with Accept-Encoding: gzip. Unlike do, it does not decompress the answer.
-func (s *service) accepting(method, path string, h header, body string) answer {
-	s.t.Helper()
-	return s.do(method, path, h.with("Accept-Encoding", "gzip"), body)
-}
-
-func (a answer) compressed() bool { return a.Header.Get("Content-Encoding") == "gzip" }
-
-// plain returns the content of a compressed answer.
-func (a answer) plain(t *testing.T) string {
-	t.Helper()
-	reader := orFail(gzip.NewReader(bytes.NewReader([]byte(a.Body))))(t)
-	content := orFail(io.ReadAll(reader))(t)
-	return string(content)
-}
-
-func TestCompress_ListsAndRecords(t *testing.T) {
+func TestCompress_RecordsAndToolResults(t *testing.T) {
 	s := newService(t)
-	_, h := s.editor()
-	long := s.create(h, `{"name":"Warm Homes","summary":"`+strings.Repeat("advice ", 300)+`"}`)
-	for _, at := range []string{listPath, listPath + "/" + long.ID.String(), "/v1/openapi.json"} {
-		packed, plain := s.accepting("GET", at, h, ""), s.do("GET", at, h.with("Accept-Encoding", "identity"), "")
-		if !packed.compressed() || plain.compressed() || packed.plain(t) != plain.Body {
-			t.Errorf("%s: %v, then %v", at, packed.Header, plain.Header)
-		}
-		packed.hasInHeader(t, "Vary", "Accept-Encoding")
-		plain.hasInHeader(t, "Vary", "Accept-Encoding")
-		s.accepting("HEAD", at, h, "").wants(t, 200).is(t, "").header(t, "Content-Encoding", "gzip").
-			header(t, "Content-Length", packed.Header.Get("Content-Length"))
-	}
-}
-
-func TestCompress_ToolResults(t *testing.T) {
-	s := newService(t)
-	workspaceID, _, token := s.assistedBy(perm.ProgrammesRead)
+	workspaceID, user, token := s.assistedBy(perm.ProgrammesRead)
 	s.Programmes(workspaceID, 20)
-	a := s.accepting("POST", mcpPath, assistant(token), calling("list_programmes", map[string]any{}))
-	if a.Status != 200 || !a.compressed() || !strings.Contains(a.plain(t), "structuredContent") {
-		t.Errorf("%d %v", a.Status, a.Header)
+	h := s.holding(workspaceID, user, perm.ProgrammesRead)
+	for _, c := range []struct {
+		method, path string
+		h            header
+		body         string
+	}{
+		{"GET", listPath, h, ""},
+		{"GET", "/v1/openapi.json", h, ""},
+		{"POST", mcpPath, assistant(token), calling("list_programmes", map[string]any{})},
+	} {
+		encoded := func(encoding, want string) answer {
+			t.Helper()
+			return s.do(c.method, c.path, c.h.with("Accept-Encoding", encoding), c.body).
+				wants(t, 200).header(t, "Content-Encoding", want).hasInHeader(t, "Vary", "Accept-Encoding")
+		}
+		packed := encoded("gzip", "gzip")
+		unpacked := orFail(gzip.NewReader(strings.NewReader(packed.Body)))(t)
+		packed.Body = string(orFail(io.ReadAll(unpacked))(t))
+		packed.is(t, encoded("identity", "").Body)
 	}
 }

@@ -80,10 +80,8 @@ func TestMCP_AccessIsReadAtEachRequest(t *testing.T) {
 			}
 			s.do("GET", mcpPath, assistant(credential), "").expect(t, 403, "FORBIDDEN", "")
 		}
-		s.Exec(
-			"insert into account.tenant_features (tenant_id, feature, enabled) values ($1, 'llm_integration', true)",
-			workspaceID,
-		)
+		s.Exec(`insert into account.tenant_features (tenant_id, feature, enabled)
+			values ($1, 'llm_integration', true)`, workspaceID)
 		works()
 		s.RemoveMember(workspaceID, user)
 		for _, body := range everyMessage() {

@@ -25,10 +25,8 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 	h := assistant(token).with("Mcp-Protocol-Version", version).
 		with("Mcp-Method", "tools/call").
 		with("Mcp-Name", "list_programmes")
-	a := s.post(
-		h,
-		request("tools/call", map[string]any{"name": "list_programmes", "arguments": map[string]any{}, "_meta": meta}),
-	)
+	list := map[string]any{"name": "list_programmes", "arguments": map[string]any{}, "_meta": meta}
+	a := s.post(h, request("tools/call", list))
 	if r := a.result(t); r.Result.IsError || strings.Count(string(r.Result.Structured), `"name"`) != 2 {
 		t.Errorf("%s", a.Body)
 	}
@@ -37,47 +35,41 @@ func TestRevision_NewestNeedsNoHandshake(t *testing.T) {
 }
 
 func TestMessages_RefusesInvalidMessages(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
+	s := newOwn(t)
 	_, _, token := s.assistedBy(perm.ProgrammesRead)
-	refused := func(code int, bodies ...string) {
-		t.Helper()
-		for _, body := range bodies {
-			a := s.post(assistant(token), body).wants(t, 400)
-			if r := decoded[toolResult](t, a); r.Error.Code != code || r.Error.Message == "" {
-				a.fail(t, fmt.Sprint("the error ", code))
-			}
-		}
+	h := assistant(token)
+	for _, body := range []string{"", "{", "x", `{}{}`, "[", "\xff"} {
+		s.post(h, body).refusedAs(t, 400, -32700, "null")
 	}
-	refused(-32700, "", "{", "x", `{}{}`, "[", "\xff")
-	refused(-32600, "[]", "null", "7", `"x"`, "{}", `[1]`,
+	for _, body := range []string{
+		"[]", "null", "7", `"x"`, "{}", `[1]`,
 		`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`,
 		`{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{}}`,
 		`{"jsonrpc":"2.0","id":1,"method\u0000":"ping"}`, `{"JSONRPC":"2.0","id":1,"method":"ping"}`,
 		`{"jsonrpc":"2.0","result":{}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`)
-	// A name in another case is that of another member, for the SDK as for what the gate admits.
-	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`).
-		wants(t, 200, `"result":{}`)
-	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"method":"tools/call",`+
-		`"params":{"name":"whoami","Name":"list_programmes"}}`).wants(t, 200, `"structuredContent":{"user":`)
-	for _, id := range []string{"[]", "true", "null", "9007199254740993", "1e300"} {
-		s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`).refusedByProtocol(t, 400)
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","name":"list_programmes"}}`,
+	} {
+		s.post(h, body).refusedByProtocol(t, 400)
 	}
-	s.post(assistant(token), calling("drop_table", nil)).has(t, "-32602")
-	s.post(assistant(token), calling("whoami", map[string]any{"x": strings.Repeat("a", 70_000)})).
+	for _, id := range []string{"[]", "true", "null", "9007199254740993", "1e300"} {
+		s.post(h, `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`).refusedByProtocol(t, 400)
+	}
+	// A name in another case is that of another member, for the SDK as for what the gate admits.
+	s.post(h, `{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/list"}`).wants(t, 200, `"result":{}`)
+	s.post(h, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"whoami","Name":"list_programmes"}}`).
+		wants(t, 200, `"structuredContent":{"user":`)
+	s.post(h, calling("whoami", map[string]any{"x": strings.Repeat("a", 70_000)})).
 		expect(t, 413, "PAYLOAD_TOO_LARGE", "")
 	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", ""} {
-		s.post(assistant(token).with("Content-Type", kind), initialize).refusedByProtocol(t, 415)
+		s.post(h.with("Content-Type", kind), initialize).refusedByProtocol(t, 415)
 	}
 	s.logLacks(`"level":"ERROR"`)
 }
 
 // A valid message that is refused gets an error with its id.
 func TestMessages_ErrorHasIDAndReason(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
-	newest := assistant(token).with("Mcp-Protocol-Version", newestRevision)
+	s, h := newAssistant(t)
+	newest := h.with("Mcp-Protocol-Version", newestRevision)
 	for code, messages := range map[int][]string{
 		-32601: {
 			`"no/such"`, `"Ping"`, `"notifications/initialized"`, `"resources/read","params":{"uri":"x:"}`,
@@ -93,7 +85,7 @@ func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 	} {
 		for _, rest := range messages {
 			for _, id := range []string{"7", `"seven"`, "-9007199254740991"} {
-				a := s.post(assistant(token), `{"jsonrpc":"2.0","id":`+id+`,"method":`+rest+`}`)
+				a := s.post(h, `{"jsonrpc":"2.0","id":`+id+`,"method":`+rest+`}`)
 				a.Body = a.header(t, "Cache-Control", "no-store").refusedAs(t, 200, code, id).Error.Message
 				a.lacks(t, "unmarshal", "mcp.", "Go ")
 			}
@@ -107,32 +99,30 @@ func TestMessages_ErrorHasIDAndReason(t *testing.T) {
 }
 
 func TestMessages_NotificationIsAccepted(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	for _, method := range []string{
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/message",
 		"notifications/no/such",
 	} {
-		s.post(assistant(token), `{"jsonrpc":"2.0","method":"`+method+`"}`).wants(t, 202).is(t, "")
+		s.post(h, `{"jsonrpc":"2.0","method":"`+method+`"}`).wants(t, 202).is(t, "")
 	}
-	s.post(assistant(token), `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // a request without its id
+	s.post(h, `{"jsonrpc":"2.0","method":"ping"}`).refusedByProtocol(t, 400) // a request without its id
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","method":"notifications/no/such"}`, request("no/such", nil),
 		calling("whoami", map[string]any{}),
 	} {
-		s.post(assistant(token).with("Content-Type", "text/plain"), body).refusedByProtocol(t, 415)
+		s.post(h.with("Content-Type", "text/plain"), body).refusedByProtocol(t, 415)
 	}
-	s.post(assistant(token).with("Content-Encoding", "gzip"), "\x1f\x8b").wants(t, 400, "-32700", "Content-Encoding")
-	s.post(assistant(token), `{"jsonrpc":"2.0","id":1,"result":{}}`).wants(t, 202)
+	s.post(h.with("Content-Encoding", "gzip"), "\x1f\x8b").wants(t, 400, "-32700", "Content-Encoding")
+	s.post(h, `{"jsonrpc":"2.0","id":1,"result":{}}`).wants(t, 202)
 }
 
 func TestMCP_AcceptsClientsThatAcceptOnlyJSON(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	for _, accept := range []string{
 		"application/json", "application/json;q=0.9, text/plain", "Application/JSON", "application/*", "*/*", "",
 	} {
-		s.post(assistant(token).with("Accept", accept), calling("whoami", map[string]any{})).wants(t, 200)
+		s.post(h.with("Accept", accept), calling("whoami", map[string]any{})).wants(t, 200)
 	}
 }
 
@@ -188,14 +178,13 @@ func TestBatch_AnswersAreBounded(t *testing.T) {
 }
 
 func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	for _, origin := range []string{
 		"https://claude.ai", "https://claude.com", "https://chatgpt.com", "https://vscode.dev",
 		"https://app.almoner.example", "http://localhost:6274", "http://127.0.0.1", "http://[::1]:1",
 		"https://localhost",
 	} {
-		for status, h := range map[int]header{200: assistant(token), 401: {}} { // readable by the page even if refused
+		for status, h := range map[int]header{200: h, 401: {}} { // readable by the page even if refused
 			s.post(h.with("Origin", origin), initialize).wants(t, status).
 				header(t, "Access-Control-Allow-Origin", origin).
 				header(t, "Access-Control-Allow-Credentials", "").
@@ -217,15 +206,15 @@ func TestMCP_AllowsOnlyListedOrigins(t *testing.T) {
 		"http://localhost:1/", "http://user@localhost", "file://localhost",
 	} {
 		for method, h := range map[string]header{
-			"POST":    assistant(token),
-			"GET":     assistant(token),
+			"POST":    h,
+			"GET":     h,
 			"OPTIONS": {"Access-Control-Request-Method": "POST"},
 		} {
 			s.do(method, mcpPath, h.with("Origin", origin), initialize).expect(t, 403, "FORBIDDEN", "").
 				header(t, "Access-Control-Allow-Origin", "")
 		}
 	}
-	two := http.Header{"Origin": {"https://claude.ai", "https://evil.example"}, "Authorization": {"Bearer " + token}}
+	two := http.Header{"Origin": {"https://claude.ai", "https://evil.example"}, "Authorization": {h["Authorization"]}}
 	s.send("POST", mcpPath, two, initialize).expect(t, 403, "FORBIDDEN", "")
 }
 
@@ -266,11 +255,10 @@ func inRevision(revision, id, method string) string {
 // connectors.md, Protocol revisions: -32022 with the supported and the requested revisions, under the id of the
 // request.
 func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	want := []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newestRevision}
 	for _, revision := range []string{"1999-01-01", "2027-01-01", "v999.0.0", `"`} {
-		named := assistant(token).with("Mcp-Protocol-Version", revision)
+		named := h.with("Mcp-Protocol-Version", revision)
 		for body, id := range map[string]string{
 			request("ping", nil):                                                                 "7",
 			request("tools/list", nil):                                                           "7",
@@ -299,34 +287,34 @@ func TestRevision_UnknownRevisionListsSupported(t *testing.T) {
 
 // A client that supports several revisions may set the header before it knows the server's revision.
 func TestRevision_HandshakeIgnoresHeader(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	for _, header := range []string{"", newestRevision, "2027-01-01", "1999-01-01", "v999.0.0", "2025-03-26"} {
 		for wanted, agreed := range map[string]string{
+			"2025-03-26":   "2025-03-26",
 			"2025-06-18":   "2025-06-18",
+			"2025-11-25":   "2025-11-25",
 			newestRevision: "2025-11-25",
 			"2027-01-01":   "2025-11-25",
 			"1999-01-01":   "2025-11-25",
 		} {
-			s.post(assistant(token).with("Mcp-Protocol-Version", header),
+			s.post(h.with("Mcp-Protocol-Version", header),
 				strings.ReplaceAll(initialize, "2025-06-18", wanted)).
 				wants(t, 200, `"protocolVersion":"`+agreed+`"`)
 		}
 	}
-	newest := assistant(token).with("Mcp-Protocol-Version", newestRevision).with("Mcp-Method", "initialize")
+	newest := h.with("Mcp-Protocol-Version", newestRevision).with("Mcp-Method", "initialize")
 	s.post(newest, inRevision(newestRevision, "500", "initialize")).wants(t, 404, "-32601")
 }
 
 // A method without a declared capability does not exist, in any revision.
 func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	for _, method := range []string{
 		"prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list",
 		"resources/subscribe", "completion/complete", "logging/setLevel", "subscriptions/listen", "tasks/list",
 		"roots/list", "sampling/createMessage", "elicitation/create", "skills/list",
 	} {
-		h := assistant(token).with("Mcp-Method", method)
+		h := h.with("Mcp-Method", method)
 		for _, revision := range []string{"2025-03-26", "2025-06-18", "2025-11-25"} {
 			s.post(h.with("Mcp-Protocol-Version", revision), request(method, nil)).refusedAs(t, 200, -32601, "7")
 		}
@@ -336,8 +324,7 @@ func TestRevision_UndeclaredMethodsAreNotFound(t *testing.T) {
 }
 
 func TestRefusal_EchoesReadableID(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
+	s, h := newAssistant(t)
 	for body, id := range map[string]string{
 		`{"id":1,"method":"ping"}`:                        "1",
 		`{"jsonrpc":"1.0","id":"a","method":"ping"}`:      `"a"`,
@@ -348,16 +335,15 @@ func TestRefusal_EchoesReadableID(t *testing.T) {
 		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:       "null",
 		`{"id":1,"id":2,"method":"ping"}`:                 "null",
 	} {
-		s.post(assistant(token), body).refusedAs(t, 400, -32600, id)
+		s.post(h, body).refusedAs(t, 400, -32600, id)
 	}
-	s.post(assistant(token), `{"id":1`).refusedAs(t, 400, -32700, "null")
+	s.post(h, `{"id":1`).refusedAs(t, 400, -32700, "null")
 }
 
 // F19: the answers to two requests with one id would be indistinguishable; the SDK sends only one.
 func TestBatch_RefusesDuplicateIDs(t *testing.T) {
-	s := newService(t)
-	_, _, token := s.assistedBy(perm.ProgrammesRead)
-	old := assistant(token).with("Mcp-Protocol-Version", "2025-03-26")
+	s, h := newAssistant(t)
+	old := h.with("Mcp-Protocol-Version", "2025-03-26")
 	ping := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` }
 	for _, ids := range [][2]string{
 		{"1", "1"},

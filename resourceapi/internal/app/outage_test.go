@@ -74,21 +74,20 @@ func (s *service) eventually(t *testing.T, status int, do func() answer) {
 // Without Postgres no credential can be checked, and every request gets a 503: of the API, of assistants and of the
 // public.
 func TestAPI_Returns503WithoutPostgres(t *testing.T) {
-	t.Parallel()
 	few := func(c *Config) { c.Connections, c.StoreWait, c.searchTime = 4, 5*time.Second, 2*time.Second }
 	var postgres *wire
-	s := ownService(t, few, through(t, &postgres))
-	workspaceID, h := s.editor()
-	ids := s.Programmes(workspaceID, 3)
+	s := newOwn(t, few, through(t, &postgres))
+	h := s.editor()
+	ids := s.Programmes(h.workspace(), 3)
 	_, f := s.form()
 	body := submissionOf(s.submissionToken(f), goodAnswers())
 	list := func() answer { return s.get(listPath, h) }
 	s.eventually(t, 200, list)
 	ready := func() answer { return s.get("/readyz", nil) }
-	all := s.needPostgres(workspaceID, ids[0], h, f, body)
+	all := s.needPostgres(ids[0], h, f, body)
 	all["ready"] = ready
 
-	t.Run("the records are locked", func(t *testing.T) { s.checkLocked(t, workspaceID, ids[0], h) })
+	t.Run("the records are locked", func(t *testing.T) { s.checkLocked(t, ids[0], h) })
 	t.Run("hanging", func(t *testing.T) {
 		postgres.freeze()
 		defer postgres.thaw()
@@ -101,7 +100,7 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 		many.unavailableWithin(t, 3*s.config.StoreWait)
 		// Requests that need no database are served as usual.
 		s.get(listPath, nil).expect(t, 401, "UNAUTHENTICATED", "none")
-		s.get(listPath, as("alm_pat_x", workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+		s.get(listPath, as("alm_pat_x", h.workspace())).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
 		s.get("/healthz", nil).wants(t, 200)
 	})
 	t.Run("recovered", func(t *testing.T) {
@@ -116,15 +115,14 @@ func TestAPI_Returns503WithoutPostgres(t *testing.T) {
 		postgres.cut()
 		all.unavailable(t)
 	})
-	token, _ := strings.CutPrefix(h["Authorization"], "Bearer ")
-	s.logLacks(token, password(t, s.config.DatabaseURL.Reveal()))
+	s.logLacks(h.token(), password(t, s.config.DatabaseURL.Reveal()))
 	s.logHas(`"cause"`)
 }
 
 // needPostgres returns requests that need the database.
-func (s *service) needPostgres(workspaceID, id uuid.UUID, h header, f formRecord, body string) requests {
+func (s *service) needPostgres(id uuid.UUID, h header, f formRecord, body string) requests {
 	s.t.Helper()
-	user := s.User()
+	workspaceID, user := h.workspace(), s.User()
 	s.Member(workspaceID, user, perm.ProgrammesRead)
 	grant := func(resource string) string {
 		return s.token(claims(s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)))
@@ -156,14 +154,14 @@ func (s *service) needPostgres(workspaceID, id uuid.UUID, h header, f formRecord
 
 // checkLocked checks what waits for the table of programmes or for a row of it. A search may read every programme, so
 // it must not run for callers without permission.
-func (s *service) checkLocked(t *testing.T, workspaceID, id uuid.UUID, h header) {
+func (s *service) checkLocked(t *testing.T, id uuid.UUID, h header) {
 	t.Helper()
-	_, stranger := s.reader()
+	stranger := s.reader()
 	unknown := s.unknownPAT()
 	s.Exec("begin")
 	s.Exec("lock table resource.programmes in access exclusive mode")
-	s.get(listPath+"?q=a", as(unknown, workspaceID)).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
-	s.get(listPath+"?q=a", as(stranger, workspaceID)).expect(t, 403, "FORBIDDEN", "")
+	s.get(listPath+"?q=a", as(unknown, h.workspace())).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+	s.get(listPath+"?q=a", stranger.with("X-Tenant-Id", h["X-Tenant-Id"])).expect(t, 403, "FORBIDDEN", "")
 	s.get(listPath+"?q=a", h.with("X-Tenant-Id", uuid.NewString())).expect(t, 403, "FORBIDDEN", "")
 	assisted := assistant("").with("Authorization", h["Authorization"])
 	waits := requests{"search": func() answer { return s.get(listPath+"?q=a", h) }}
@@ -208,10 +206,9 @@ func password(t *testing.T, database string) string {
 // Without keys every access token would be refused: a new process waits for them, and one that has cached keys stays
 // ready.
 func TestAPI_WithoutKeysOnlyAccessTokensAre503(t *testing.T) {
-	t.Parallel()
 	authserver := newAuthserver(t)
 	authserver.answer(502, "")
-	s := ownService(t, func(c *Config) { c.JWKSURL, c.RedisURL = authserver.URL, "" })
+	s := newOwn(t, func(c *Config) { c.JWKSURL, c.RedisURL = authserver.URL, "" })
 	workspaceID, user := s.member(perm.ProgrammesRead)
 	token := s.token(claims(s.Grant(standing.Confidential, workspaceID, user, resource, perm.ProgrammesRead)))
 	list := func() answer { return s.get(listPath, as(token, workspaceID)) }
@@ -332,14 +329,13 @@ const busyWords = "Other writes or an import of this workspace are running"
 // delayed.
 func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 	s := ownService(t, waitsFor(await.Long)) // the writes wait until the end of the import
-	workspaceID, editing := s.editor()
-	other, pat := s.reader()
-	formWorkspace, h := s.workspace()
-	form := s.makeForm(h, allTypes)
+	editing := s.editor()
+	other := s.reader()
+	_, form := s.form()
 	id := s.create(editing, `{"name":"Warm Homes"}`).ID.String()
 	var writers []header
 	for range 4 {
-		writers = append(writers, s.holder(workspaceID, perm.ProgrammesRead, perm.ProgrammesWrite))
+		writers = append(writers, s.holder(editing.workspace(), perm.ProgrammesRead, perm.ProgrammesWrite))
 	}
 	tokens := make(chan string, 20)
 	for range cap(tokens) {
@@ -350,13 +346,13 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 		list      string
 		write     func(i int) answer
 	}{
-		"programmes": {workspaceID, "programmes", func(i int) answer {
+		"programmes": {editing.workspace(), "programmes", func(i int) answer {
 			if i%2 == 0 {
 				return s.do("PATCH", listPath+"/"+id, writers[i%4], fmt.Sprintf(`{"summary":"%d"}`, i))
 			}
 			return s.do("POST", listPath, writers[i%4], `{"name":"Late"}`)
 		}},
-		"submissions": {formWorkspace, form.ID.String(), func(int) answer {
+		"submissions": {form.workspaceID, form.ID.String(), func(int) answer {
 			return s.submit(form, nil, submissionOf(<-tokens, goodAnswers()))
 		}},
 	} {
@@ -370,7 +366,7 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 			}
 			s.awaitLocks(1)
 			testkit.Quick(t, 600*time.Millisecond, func() {
-				s.get(listPath, as(pat, other)).wants(t, 200)
+				s.get(listPath, other).wants(t, 200)
 			})
 			s.Exec("rollback")
 			group.Wait()
@@ -388,14 +384,12 @@ func TestWrites_DoNotDelayOtherWorkspaces(t *testing.T) {
 // Of the submissions of one workspace a process works on one batch at a time, so that a locked form holds no more than
 // one connection.
 func TestWorker_LockedFormHoldsOneConnection(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	workspaceID, h := s.workspace()
-	form := s.makeForm(h, allTypes)
-	other, pat := s.reader()
+	s := newOwn(t)
+	_, form := s.form()
+	other := s.reader()
 	all := []sentSubmission{s.accepted(form), s.accepted(form)}
 	s.Exec("begin")
-	s.Exec("select resource.next_moment($1, $2)", workspaceID, form.ID.String())
+	s.Exec("select resource.next_moment($1, $2)", form.workspaceID, form.ID.String())
 	s.run()
 	holders := func() int { // this test, and those that wait for it
 		return s.Count(`select count(distinct pid) from ` + testkit.Locks +
@@ -403,7 +397,7 @@ func TestWorker_LockedFormHoldsOneConnection(t *testing.T) {
 	}
 	s.until("the worker waits for the form", func() bool { return holders() == 2 })
 	for range 10 {
-		s.get(listPath, as(pat, other)).wants(t, 200)
+		s.get(listPath, other).wants(t, 200)
 		if n := holders(); n > 2 {
 			t.Errorf("%d connections wait for one workspace", n-1)
 		}

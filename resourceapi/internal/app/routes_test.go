@@ -20,15 +20,6 @@ import (
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
 )
 
-// described returns the operations that the description has for this service.
-func described(t *testing.T) []openapi.Operation {
-	t.Helper()
-	document := orFail(openapi.New(base))(t)
-	return slices.DeleteFunc(document.Operations(), func(o openapi.Operation) bool {
-		return o.Service != openapi.Resourceapi
-	})
-}
-
 // Invariant O1 of package openapi, for this service: every method of every route is described, and every described
 // operation has a route.
 func TestO1_RoutesAreThoseDescribed(t *testing.T) {
@@ -41,11 +32,8 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		recorder := httptest.NewRecorder()
-		app.router.ServeHTTP(
-			recorder,
-			httptest.NewRequest("BREW", strings.NewReplacer("{", "", "}", "").Replace(path), nil),
-		)
+		recorder, place := httptest.NewRecorder(), strings.NewReplacer("{", "", "}", "").Replace(path)
+		app.router.ServeHTTP(recorder, httptest.NewRequest("BREW", place, nil))
 		for method := range strings.SplitSeq(recorder.Header().Get("Allow"), ", ") {
 			if method == "HEAD" { // implied by GET
 				continue
@@ -63,10 +51,7 @@ func TestO1_RoutesAreThoseDescribed(t *testing.T) {
 	}
 	for _, o := range document.Operations() {
 		if is := slices.Contains(routed, o.Method+" "+o.Path); is != (o.Service == openapi.Resourceapi) {
-			t.Errorf(
-				"%s %s is described as a route of %s; is it one of this service: %t",
-				o.Method, o.Path, o.Service, is,
-			)
+			t.Errorf("%s %s is described as a route of %s, is one of this service: %t", o.Method, o.Path, o.Service, is)
 		}
 	}
 }
@@ -97,8 +82,9 @@ func TestModules_AreThoseOfPermissions(t *testing.T) {
 // forWorkspace returns the described operations that act in the workspace of the tenant header.
 func forWorkspace(t *testing.T) []openapi.Operation {
 	t.Helper()
-	operations := slices.DeleteFunc(described(t), func(o openapi.Operation) bool {
-		return !slices.ContainsFunc(o.List("parameters"), func(parameter any) bool {
+	document := orFail(openapi.New(base))(t)
+	operations := slices.DeleteFunc(document.Operations(), func(o openapi.Operation) bool {
+		return o.Service != openapi.Resourceapi || !slices.ContainsFunc(o.List("parameters"), func(parameter any) bool {
 			return parameter.(openapi.Object).Text("$ref") == "#/components/parameters/Tenant"
 		})
 	})
@@ -245,19 +231,18 @@ func TestWellKnown_MetadataIsPublic(t *testing.T) {
 		}
 		preflight.wants(t, 204).header(t, "Access-Control-Allow-Headers", "*, Authorization")
 	}
-	workspaceID, pat := s.reader()
-	a := s.get(listPath, as(pat, workspaceID).with("Origin", "https://elsewhere.example"))
+	h := s.reader()
+	a := s.get(listPath, h.with("Origin", "https://elsewhere.example"))
 	a.header(t, "Access-Control-Allow-Origin", "")
 }
 
 // Unknown parameters and members are refused by name, not ignored (contract, section 6). TestModules_GateEveryRoute has
 // the parameters of other routes.
 func TestUnknownNames_AreRefused(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.developer()
+	s, h := newDeveloper(t)
 	f := s.makeForm(h, allTypes)
 	sent := s.accepted(f)
-	one := listPath + "/" + s.Programmes(workspaceID, 1)[0].String()
+	one := listPath + "/" + s.Programmes(h.workspace(), 1)[0].String()
 	form, submissions := f.own(), f.path()+"/submissions"
 	asked := submissionOf(s.submissionToken(f), goodAnswers())
 	public := header{}.json()
@@ -281,10 +266,7 @@ func TestUnknownNames_AreRefused(t *testing.T) {
 		{"PATCH", form, h, `{"Enabled":false}`, "Enabled"},
 		{"POST", submissions, public, strings.Replace(asked, "{", `{"captcha":"x",`, 1), "captcha"},
 	} {
-		a := s.do(c.method, c.path, c.h, c.body)
-		if a.Status != 400 || a.code(t) != "VALIDATION_ERROR" || a.fields(t)[c.name] == "" {
-			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
-		}
+		s.do(c.method, c.path, c.h, c.body).names(t, c.name)
 	}
 	if n := s.rows("resource.programmes", "name = 'x'") + s.submissions() - 1; n != 0 {
 		t.Errorf("%d records of refused requests", n)

@@ -41,14 +41,13 @@ func TestSearch_TooExpensiveIs422AndDoesNotSlowOthers(t *testing.T) {
 	s := ownService(t, searchesAsDescribed)
 	s.eventually(t, 200, func() answer { return s.get("/readyz", nil) })
 	greedy := s.slowWorkspace()
-	workspaceID, pat := s.reader()
-	honest := as(pat, workspaceID)
-	s.Programmes(workspaceID, 3)
+	honest := s.reader()
+	s.Programmes(honest.workspace(), 3)
 	testkit.Quick(t, time.Second, func() {
 		s.get(longSearch, greedy[0]).expect(t, 422, "QUERY_TOO_EXPENSIVE", "")
 	})
-	token := strings.TrimPrefix(greedy[0]["Authorization"], "Bearer ")
-	s.post(assistant(token), calling("list_programmes", map[string]any{"q": "ßß"})).failed(t, "takes too long")
+	searching := calling("list_programmes", map[string]any{"q": "ßß"})
+	s.post(assistant(greedy[0].token()), searching).failed(t, "takes too long")
 
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -129,10 +128,7 @@ func TestBounds_OneCredentialHas64InFlightAnd2Searches(t *testing.T) {
 }
 
 // A listPage is the common part of every list.
-type listPage = paged[struct {
-	ID      uuid.UUID
-	Summary string
-}]
+type listPage = paged[struct{ ID uuid.UUID }]
 
 // follow reads a list of long records with read, which takes a cursor, and checks that it has each of the want
 // records once, in pages of bounded length. It returns the number of pages.
@@ -145,9 +141,6 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 		must(t, json.Unmarshal([]byte(content), &p))
 		if len(content) > rest.MaxPageBytes || len(p.Data) == 0 || p.Meta.Count != len(p.Data) {
 			t.Fatalf("page %d: %d bytes, %d records, count %d", pages, len(content), len(p.Data), p.Meta.Count)
-		}
-		if p.Meta.NextCursor != "" && len(p.Data) < 200 && len(content) < rest.MaxPageBytes*9/10 {
-			t.Errorf("page %d ends after %d bytes, with %d records", pages, len(content), len(p.Data))
 		}
 		for _, one := range p.Data {
 			if seen[one.ID] {
@@ -166,52 +159,36 @@ func follow(t *testing.T, want int, read func(cursor string) (content string)) i
 
 // Long answers of anonymous senders must not make pages too long (F12), nor other long records.
 func TestLists_LongRecordsEndAPageEarly(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.developer()
+	s, h := newDeveloper(t)
 	f := s.makeForm(h, allTypes)
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		select gen_random_uuid(), $1, $2, gen_random_uuid(),
 			(select jsonb_object_agg('field' || k, repeat('<', 5000)) from generate_series(1, 12) k),
 			'[]', false, now() + n * interval '1 ms'
-		from generate_series(1, 75) n`, workspaceID, f.ID)
+		from generate_series(1, 75) n`, h.workspace(), f.ID)
 	s.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
 		select gen_random_uuid(), $1, gen_random_uuid()::text, 'Form',
 			jsonb_build_array(jsonb_build_object('label', repeat('&', 60000))), '{}', $1
-		from generate_series(1, 74) n`, workspaceID)
-	s.Programmes(workspaceID, 210)
+		from generate_series(1, 74) n`, h.workspace())
+	s.Programmes(h.workspace(), 210)
 	s.Exec("update resource.programmes set summary = repeat('🜚', 5000) where {mine}")
 	for path, records := range map[string]int{ // of 4.2 to 4.5 MB
-		f.own() + "/submissions":   75,
-		formsPath:                  75,
-		listPath:                   210, // in the round trip of the standing
+		f.own() + "/submissions?":  75,
+		formsPath + "?":            75,
+		listPath + "?":             210, // in the round trip of the standing
 		listPath + "?q=Programme&": 210,
 	} {
-		t.Run(path, func(t *testing.T) {
-			pages := follow(t, records, func(cursor string) string { return s.list(h, path, cursor) })
-			if pages != 2 {
-				t.Errorf("%d pages", pages)
+		pages := follow(t, records, func(cursor string) string {
+			if cursor != "" {
+				cursor = "&cursor=" + cursor
 			}
+			// A busy machine may need more than a second for 12 MB.
+			return s.insist("GET", path+"limit=200"+cursor, h, "").wants(t, 200).Body
 		})
+		if pages != 2 {
+			t.Errorf("%s: %d pages, want 2", path, pages)
+		}
 	}
-}
-
-// list reads one page of a list, of at most 200 records.
-func (s *service) list(h header, path, cursor string) string {
-	s.t.Helper()
-	if cursor != "" {
-		cursor = "&cursor=" + cursor
-	}
-	if !strings.Contains(path, "?") {
-		path += "?"
-	}
-	a := s.get(path+"limit=200"+cursor, h)
-	for tries := 0; a.Status == 503 && tries < 5; tries++ { // a busy machine may need more than a second for 12 MB
-		a = s.get(path+"limit=200"+cursor, h)
-	}
-	if a.Status != 200 {
-		s.t.Fatalf("%d %s", a.Status, a.Body)
-	}
-	return a.Body
 }
 
 // A tool result contains a page twice, once as text.
@@ -221,24 +198,16 @@ func TestListProgrammes_ToolResultIsBounded(t *testing.T) {
 	s.Programmes(workspaceID, 150)
 	for summary, want := range map[string]int{`"`: 2, "<": 3, "🜚": 2} {
 		s.Exec("update resource.programmes set summary = repeat($1, 5000) where {mine}", summary)
-		pages := 0
-		for cursor, seen := "", 0; ; {
+		pages := follow(t, 150, func(cursor string) string {
 			a := s.post(assistant(token), calling("list_programmes", map[string]any{"limit": 200, "cursor": cursor}))
-			if pages++; len(a.Body) > rest.MaxPageBytes || strings.Contains(a.Body, `\u003c`) {
+			content := string(a.result(t).Result.Structured)
+			if len(a.Body) > rest.MaxPageBytes || !strings.Contains(content, plainJSON(strings.Repeat(summary, 5000))) {
 				t.Errorf("%s: %d bytes, beginning %.300s", summary, len(a.Body), a.Body)
 			}
-			var p listPage
-			if err := json.Unmarshal(a.result(t).Result.Structured, &p); err != nil || len(p.Data) == 0 ||
-				p.Data[0].Summary != strings.Repeat(summary, 5000) {
-				t.Fatalf("%s: %d records, %v", summary, len(p.Data), err)
-			}
-			seen += len(p.Data)
-			if cursor = p.Meta.NextCursor; cursor == "" {
-				if seen != 150 || pages != want {
-					t.Errorf("%s: %d programmes in %d pages", summary, seen, pages)
-				}
-				break
-			}
+			return content
+		})
+		if pages != want {
+			t.Errorf("%s: %d pages, want %d", summary, pages, want)
 		}
 	}
 }
@@ -273,10 +242,7 @@ func TestRead_TakesOneRoundTrip(t *testing.T) {
 		{"another workspace", listPath, personal, uuid.New(), 403, 1},
 		{"an unknown personal access token", listPath, s.unknownPAT(), workspaceID, 401, 1},
 		{"an access token of an unknown grant", listPath, s.token(unknown), workspaceID, 401, 1},
-		{
-			"a personal access token with a typing error", listPath, personal[:len(personal)-1] + "_", workspaceID, 401,
-			0,
-		},
+		{"a personal access token with a typo", listPath, personal[:len(personal)-1] + "_", workspaceID, 401, 0},
 		{"an access token with a bad signature", listPath, access[:len(access)-10] + "AAAAAAAAAA", workspaceID, 401, 0},
 		{"a word", listPath, "word", workspaceID, 401, 0},
 	} {

@@ -66,6 +66,13 @@ func newService(t *testing.T) *service {
 	return sharedService(t).forTest(t)
 }
 
+// newOwn makes the test a parallel one with an ownService.
+func newOwn(t *testing.T, changes ...change) *service {
+	t.Helper()
+	t.Parallel()
+	return ownService(t, changes...)
+}
+
 // newWorker is newService for the shared service that processes submissions, imports, erasures and webhooks.
 func newWorker(t *testing.T) *service {
 	t.Helper()
@@ -237,18 +244,27 @@ func (s *service) holder(workspaceID uuid.UUID, held ...perm.Permission) header 
 	return s.holding(workspaceID, user, held...)
 }
 
-// newHolder creates a workspace and the headers of a member with the permissions.
-func (s *service) newHolder(held ...perm.Permission) (workspaceID uuid.UUID, h header) {
+// newHolder creates a workspace and returns the headers of a member with the permissions.
+func (s *service) newHolder(held ...perm.Permission) header {
 	s.t.Helper()
-	workspaceID = s.Workspace()
-	return workspaceID, s.holder(workspaceID, held...)
+	return s.holder(s.Workspace(), held...)
 }
 
-// reader creates a workspace, a member who may read its programmes, and the member's personal access token.
-func (s *service) reader() (workspaceID uuid.UUID, token string) {
+// reader creates a workspace and returns the headers of a member who may read its programmes.
+func (s *service) reader() header {
 	s.t.Helper()
-	workspaceID, user := s.member(perm.ProgrammesRead)
-	return workspaceID, s.PAT(workspaceID, user, perm.ProgrammesRead).Reveal()
+	return s.newHolder(perm.ProgrammesRead)
+}
+
+// newReader is newService with the headers of reader, and newEditor with those of editor.
+func newReader(t *testing.T) (*service, header) {
+	s := newService(t)
+	return s, s.reader()
+}
+
+func newEditor(t *testing.T) (*service, header) {
+	s := newService(t)
+	return s, s.editor()
 }
 
 // wantsRows checks the number of rows of a table in the test's workspaces that meet the condition, if there is one.
@@ -298,6 +314,12 @@ func (h header) with(name, value string) header {
 	}
 	return out
 }
+
+// workspace returns the workspace that the headers name.
+func (h header) workspace() uuid.UUID { return uuid.MustParse(h["X-Tenant-Id"]) }
+
+// token returns the bearer token of the headers.
+func (h header) token() string { return strings.TrimPrefix(h["Authorization"], "Bearer ") }
 
 func (h header) json() header { return h.with("Content-Type", "application/json") }
 

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
@@ -23,7 +22,7 @@ import (
 func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
-	workspaceID, h := s.developer()
+	h := s.developer()
 	s.create(h, `{"name":"Before the endpoint"}`)
 	made := s.addWebhook(h, r.URL+"/hook?key=1", "programme.created", "programme.updated")
 	programme := s.create(h, `{"name":"Spring pantry"}`)
@@ -33,7 +32,7 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	}
 	s.do("DELETE", path, h, "").wants(t, 204) // of another type
 	s.create(h, `{"name":"Summer pantry"}`)
-	within(t, "seven deliveries", func() bool { return len(r.all()) == 7 })
+	await.True(t, "seven deliveries", func() bool { return len(r.all()) == 7 })
 	var last int64
 	for i, got := range r.all() {
 		want := "programme.updated"
@@ -41,9 +40,9 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 			want = "programme.created"
 		}
 		if !got.signedWith(t, made.Secret) || got.Event.Type != want || got.Event.Sequence <= last ||
-			got.Event.WorkspaceID != workspaceID.String() || got.Event.Timestamp.IsZero() ||
+			got.Event.WorkspaceID != h.workspace().String() || got.Event.Timestamp.IsZero() ||
 			strings.Contains(got.Body, "pantry") || strings.Contains(got.Body, "Version") ||
-			got.ID != fmt.Sprintf("evt_%s_%d", workspaceID, got.Event.Sequence) ||
+			got.ID != fmt.Sprintf("evt_%s_%d", h.workspace(), got.Event.Sequence) ||
 			got.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%d: %s %s", i, got.ID, got.Body)
 		}
@@ -57,7 +56,7 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 	if data.ID != programme.ID || !slices.Equal(data.Changed, []string{"summary"}) {
 		t.Errorf("%+v", data)
 	}
-	within(t, "the log", func() bool {
+	await.True(t, "the log", func() bool {
 		a := s.get(made.path()+"/deliveries", h)
 		return a.Status == 200 && strings.Count(a.Body, `"state":"accepted"`) == 7 &&
 			strings.Count(a.Body, `"status":204`) == 7
@@ -66,42 +65,39 @@ func TestDeliveries_AreSignedAndInOrder(t *testing.T) {
 }
 
 func TestDeliveries_RetriesHaveSameID(t *testing.T) {
-	var failing sync.Map
-	failing.Store("status", 500)
-	r := newReceiver(t, func(received) int {
-		status, _ := failing.Load("status")
-		return status.(int)
-	})
+	var status atomic.Int32
+	status.Store(500)
+	r := newReceiver(t, func(received) int { return int(status.Load()) })
 	s := newWorker(t)
-	_, h := s.developer()
+	h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
 	s.create(h, `{"name":"One"}`)
 	s.create(h, `{"name":"Two"}`)
-	within(t, "an attempt", func() bool { return len(r.all()) == 1 })
-	failing.Store("status", 302)
-	within(t, "the state", s.failures(1))
+	await.True(t, "an attempt", func() bool { return len(r.all()) == 1 })
+	status.Store(302)
+	await.True(t, "the state", s.failures(1))
 	s.wantsRows(1, "account.webhooks", `next_try_at > now() + interval '2 s'
 		and next_try_at < now() + interval '6 s'`)
 	s.retryNow()
-	within(t, "another attempt", func() bool { return len(r.all()) == 2 })
-	within(t, "the state", s.failures(2))
-	failing.Store("status", http.StatusServiceUnavailable) // with a Retry-After of 600 s
+	await.True(t, "another attempt", func() bool { return len(r.all()) == 2 })
+	await.True(t, "the state", s.failures(2))
+	status.Store(http.StatusServiceUnavailable) // with a Retry-After of 600 s
 	s.retryNow()
-	within(t, "the state", s.failures(3))
+	await.True(t, "the state", s.failures(3))
 	s.wantsRows(1, "account.webhooks", `next_try_at > now() + interval '590 s'
 		and next_try_at < now() + interval '610 s'`)
-	failing.Store("status", 200)
+	status.Store(200)
 	s.retryNow()
-	within(t, "both events", func() bool { return len(r.all()) == 5 })
+	await.True(t, "both events", func() bool { return len(r.all()) == 5 })
 	all := r.all()
-	ids := []string{}
+	var ids []string
 	for _, one := range all {
 		ids = append(ids, one.ID)
 	}
 	if all[3].ID == all[4].ID || !slices.Equal(ids[:4], slices.Repeat(ids[:1], 4)) || all[0].Body != all[3].Body {
 		t.Errorf("%q", ids)
 	}
-	within(t, "the state", func() bool {
+	await.True(t, "the state", func() bool {
 		return s.rows("account.webhooks", "failures = 0 and failing_since is null") == 1
 	})
 	a := s.get(made.path()+"/deliveries", h)
@@ -120,15 +116,15 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 		return http.StatusInternalServerError
 	})
 	s := newWorker(t)
-	_, h := s.developer()
+	h := s.developer()
 	failing, gone := s.addWebhook(h, r.URL, "programme.created"), s.addWebhook(h, r.URL, "form.created")
 	s.do("POST", formsPath, h, ideaForm).wants(t, 201)
 	s.disabled(gone, h, "gone")
 	s.create(h, `{"name":"One"}`)
-	within(t, "a failure", s.failures(1))
+	await.True(t, "a failure", s.failures(1))
 	s.Exec("update account.webhooks set failing_since = now() - interval '71 hours 59 minutes' where {mine}")
 	s.retryNow()
-	within(t, "a failure", s.failures(2))
+	await.True(t, "a failure", s.failures(2))
 	s.wantsRows(1, "account.webhooks", `failures = 2 and enabled
 		and next_try_at between now() and now() + interval '1 minute'`) // the last attempt is after three days
 	s.Exec("update account.webhooks set failing_since = now() - interval '72 hours' where {mine}")
@@ -140,9 +136,9 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 	before := len(r.all())
 	s.addWebhook(h, r.URL, "programme.created")
 	s.create(h, `{"name":"Two"}`)
-	within(t, "a failure of the enabled endpoint", s.failures(1))
+	await.True(t, "a failure of the enabled endpoint", s.failures(1))
 	s.retryNow() // a disabled endpoint that is due would get the event by then
-	within(t, "another delivery to the enabled endpoint", func() bool { return len(r.all()) >= before+2 })
+	await.True(t, "another delivery to the enabled endpoint", func() bool { return len(r.all()) >= before+2 })
 	if got := len(r.all()); got != before+2 {
 		t.Errorf("%d deliveries to disabled endpoints", got-before-2)
 	}
@@ -151,27 +147,27 @@ func TestDeliveries_EndpointIsDisabled(t *testing.T) {
 func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
-	workspaceID, h := s.developer()
+	h := s.developer()
 	user := s.User()
 	held := []perm.Permission{perm.AccountAPIAccess, perm.ProgrammesRead, perm.AccountReadMembers}
-	s.Member(workspaceID, user, held...)
-	made := s.addWebhook(s.holding(workspaceID, user, held...), r.URL, "programme.created", "member.updated")
+	s.Member(h.workspace(), user, held...)
+	made := s.addWebhook(s.holding(h.workspace(), user, held...), r.URL, "programme.created", "member.updated")
 	s.create(h, `{"name":"One"}`)
-	within(t, "a delivery", func() bool { return slices.Equal(r.types(), []string{"programme.created"}) })
-	s.Member(workspaceID, user, perm.AccountAPIAccess, perm.AccountReadMembers)
+	await.True(t, "a delivery", func() bool { return slices.Equal(r.types(), []string{"programme.created"}) })
+	s.Member(h.workspace(), user, perm.AccountAPIAccess, perm.AccountReadMembers)
 	s.create(h, `{"name":"Two"}`)
-	within(t, "the change of the member", func() bool {
+	await.True(t, "the change of the member", func() bool {
 		return slices.Equal(r.types(), []string{"programme.created", "member.updated"})
 	})
-	within(t, "the second programme is skipped", func() bool {
+	await.True(t, "the second programme is skipped", func() bool {
 		return s.Count(`select count(*) from account.webhooks where id = $1 and position >=
 			(select max(sequence) from account.events
 				where {mine} and type = 'programme.created' having count(sequence) = 2)`,
 			made.ID) == 1
 	})
-	s.Member(workspaceID, user, held...)
-	within(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
-	s.RemoveMember(workspaceID, user)
+	s.Member(h.workspace(), user, held...)
+	await.True(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
+	s.RemoveMember(h.workspace(), user)
 	s.create(h, `{"name":"Three"}`)
 	s.disabled(made, h, "permission")
 	if got := r.types(); !slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) {
@@ -180,36 +176,36 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	s.wantsRows(0, "account.webhooks", "mail_due")
 	// After a member enables it again, the permissions of that member apply.
 	s.do("PATCH", made.path(), h, `{"enabled":true}`).wants(t, 200)
-	within(t, "the missed event", func() bool { return len(r.all()) == 4 && r.types()[3] == "programme.created" })
+	await.True(t, "the missed event", func() bool { return len(r.all()) == 4 && r.types()[3] == "programme.created" })
 }
 
 func TestDeliveries_TestAndResend(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
-	workspaceID, h := s.developer()
+	h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
 	path := made.path()
 	s.create(h, `{"name":"One"}`)
-	within(t, "a delivery", func() bool { return len(r.all()) == 1 })
-	within(t, "the log", func() bool {
+	await.True(t, "a delivery", func() bool { return len(r.all()) == 1 })
+	await.True(t, "the log", func() bool {
 		return strings.Count(s.get(path+"/deliveries", h).Body, `"state":"accepted"`) == 1
 	})
 	log := pageOf[struct{ ID string }](s, path+"/deliveries", h)
 	resend := path + "/deliveries/" + log.Data[0].ID + "/resend"
 	s.do("POST", resend, h, "").wants(t, 202)
-	within(t, "the repeated delivery", func() bool { return len(r.all()) == 2 })
+	await.True(t, "the repeated delivery", func() bool { return len(r.all()) == 2 })
 	if all := r.all(); all[0].ID != all[1].ID || all[0].Body != all[1].Body || len(log.Data) != 1 {
 		t.Errorf("%+v", all)
 	}
 	s.do("PATCH", path, h, `{"enabled":false}`).wants(t, 200)
 	s.do("POST", resend, h, "").refuses(t, 409, "CONFLICT")
 	s.do("POST", path+"/test", h, "").wants(t, 202)
-	within(t, "the test", func() bool { return len(r.all()) == 3 })
+	await.True(t, "the test", func() bool { return len(r.all()) == 3 })
 	if got := r.all()[2]; got.Event.Type != "webhook.test" || strings.Contains(got.Body, "sequence") ||
 		!strings.Contains(got.Body, made.ID) || !strings.HasPrefix(got.ID, "test_") {
 		t.Errorf("%s %s", got.ID, got.Body)
 	}
-	other := s.holder(workspaceID, perm.AccountAPIAccess)
+	other := s.holder(h.workspace(), perm.AccountAPIAccess)
 	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
 	s.do("POST", resend, other, "").refuses(t, 403, "FORBIDDEN")
 	s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, "").refuses(t, 404, "NOT_FOUND")
@@ -233,8 +229,8 @@ func quickDespiteSlow(t *testing.T) bool {
 	})
 	defer close(release)
 	s := sharedWorker(t).forTest(t)
-	_, slow := s.developer()
-	_, quick := s.developer()
+	slow := s.developer()
+	quick := s.developer()
 	for range 19 {
 		s.addWebhook(slow, r.URL, "programme.created")
 	}
@@ -242,11 +238,11 @@ func quickDespiteSlow(t *testing.T) bool {
 	s.addWebhook(quick, r.URL, "form.created")
 	began := time.Now()
 	s.create(slow, `{"name":"One"}`)
-	within(t, "slow deliveries", func() bool { return len(r.all()) == 19 })
+	await.True(t, "slow deliveries", func() bool { return len(r.all()) == 19 })
 	for _, caller := range []header{slow, quick, quick} {
 		before := len(r.all())
 		s.do("POST", formsPath, caller, ideaForm).wants(t, 201)
-		within(t, "another delivery", func() bool { return len(r.all()) == before+1 })
+		await.True(t, "another delivery", func() bool { return len(r.all()) == before+1 })
 	}
 	if slices.Index(r.types(), "form.created") != 19 {
 		t.Errorf("received %v", r.types())
@@ -256,16 +252,15 @@ func quickDespiteSlow(t *testing.T) bool {
 
 // Without ALMONER_WEBHOOK_CA, no delivery reaches this machine, even if a name resolves to it when it is dialled.
 func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
-	t.Parallel()
 	r := newReceiver(t, nil)
-	s := ownService(t)
+	s := newOwn(t)
 	s.run()
-	_, h := s.developer()
+	h := s.developer()
 	for _, url := range []string{r.URL, strings.Replace(r.URL, "127.0.0.1", "localhost", 1)} {
 		made := s.addWebhook(h, address, "programme.created")
 		s.Exec("update account.webhooks set url = $1 where id = $2", url, made.ID) // before its first event
 		s.create(h, `{"name":"One"}`)
-		within(t, "the refusal of "+url, func() bool {
+		await.True(t, "the refusal of "+url, func() bool {
 			a := s.get(made.path()+"/deliveries", h)
 			return strings.Contains(a.Body, "The host has no public address.")
 		})
@@ -279,7 +274,7 @@ func TestDeliveries_DialOnlyPublicAddresses(t *testing.T) {
 func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
-	_, h := s.developer()
+	h := s.developer()
 	made := s.addWebhook(h, r.URL, "programme.created")
 	replace := func(body string) string {
 		t.Helper()
@@ -293,7 +288,7 @@ func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 		t.Helper()
 		before := len(r.all())
 		s.create(h, `{"name":"One"}`)
-		within(t, "a delivery", func() bool { return len(r.all()) == before+1 })
+		await.True(t, "a delivery", func() bool { return len(r.all()) == before+1 })
 		for i, secret := range secrets {
 			if got := r.all()[before].signedWith(t, secret); got != want[i] {
 				t.Errorf("signed with secret %d: %t", i+1, got)
@@ -313,8 +308,7 @@ func TestDeliveries_FormerSecretSignsForADay(t *testing.T) {
 
 // An endpoint gets at most 60 test events in an hour.
 func TestWebhooks_TestsPerHour(t *testing.T) {
-	s := newService(t)
-	_, h := s.developer()
+	s, h := newDeveloper(t)
 	made := s.addWebhook(h, address, "programme.created")
 	s.Exec(`insert into account.webhook_deliveries (id, webhook_id, cause, type, tried_at)
 		select gen_random_uuid(), $1, 'test', 'webhook.test', now() from generate_series(1, 59)`, made.ID)
@@ -344,16 +338,15 @@ func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t, nil)
 			s := newWorker(t)
-			workspaceID, h := s.developer()
+			h := s.developer()
 			user := s.User()
-			s.Member(workspaceID, user, held...)
-			secret := s.PAT(workspaceID, user, held...).Reveal()
-			key, id := "hash", any(credential.Hash(secret))
+			s.Member(h.workspace(), user, held...)
+			own := s.holding(h.workspace(), user, held...)
 			if end.table == grant {
-				g := s.Grant(standing.Confidential, workspaceID, user, resource, held...)
-				secret, key, id = s.token(claims(g)), "id", g.ID
+				g := s.Grant(standing.Confidential, h.workspace(), user, resource, held...)
+				own = as(s.token(claims(g)), h.workspace()).json()
 			}
-			made := s.addWebhook(as(secret, workspaceID).json(), r.URL+"/token", "programme.created")
+			made := s.addWebhook(own, r.URL+"/token", "programme.created")
 			page := s.addWebhook(h, r.URL+"/page", "programme.created")
 			s.Exec(`update account.webhooks set token_id = null, grant_id = null where id = $1`, page.ID)
 			at := func(path string) (n int) {
@@ -365,25 +358,21 @@ func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
 				return n
 			}
 			s.create(h, `{"name":"One"}`)
-			within(t, "the first event at both", func() bool { return at("/token") == 1 && at("/page") == 1 })
+			await.True(t, "the first event at both", func() bool { return at("/token") == 1 && at("/page") == 1 })
 			if end.set != "" {
-				s.Exec(`update account.`+end.table+` set `+end.set+` where `+key+` = $1`, id)
+				s.Exec("update account."+end.table+" set "+end.set+" where user_id = $1", user)
 			}
 			s.create(h, `{"name":"Two"}`)
-			within(t, "the second event at the page's", func() bool { return at("/page") == 2 })
+			await.True(t, "the second event at the page's", func() bool { return at("/page") == 2 })
 			switch name {
 			case "an active token":
-				within(t, "the second event", func() bool { return at("/token") == 2 })
+				await.True(t, "the second event", func() bool { return at("/token") == 2 })
 			case "a narrowed token":
-				within(t, "the second event is skipped", func() bool {
+				await.True(t, "the second event is skipped", func() bool {
 					return s.Count(`select count(distinct position) from account.webhooks where {mine}`) == 1
 				})
 			default:
-				var now webhookRecord
-				within(t, "disabled", func() bool {
-					s.get(made.path(), h).decode(t, &now)
-					return now.DisabledReason == "permission"
-				})
+				s.disabled(made, h, "permission")
 			}
 			want := 1
 			if end.set == "" {
@@ -398,8 +387,7 @@ func TestW9_EndpointEndsWithItsCredential(t *testing.T) {
 
 // An endpoint that is enabled with a credential ends with that credential, unless the same user added it on the page.
 func TestW9_EnablingBindsToCredential(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.developer()
+	s, h := newDeveloper(t)
 	path := s.addWebhook(h, address, "programme.created").path()
 	const bound = `select count(*) from account.webhooks w join account.personal_access_tokens p
 		on p.id = w.token_id and p.user_id = w.user_id where w.{mine} and w.grant_id is null and w.added_mail_due`
@@ -407,7 +395,7 @@ func TestW9_EnablingBindsToCredential(t *testing.T) {
 	s.Exec(`update account.webhooks set token_id = null where {mine}`)
 	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
 	s.Wants(0, bound)
-	others := s.holder(workspaceID, perm.AccountAPIAccess, perm.ProgrammesRead)
+	others := s.holder(h.workspace(), perm.AccountAPIAccess, perm.ProgrammesRead)
 	s.do("PATCH", path, others, `{"enabled":true}`).wants(t, 200)
 	s.Wants(1, bound)
 }

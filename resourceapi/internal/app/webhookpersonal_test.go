@@ -31,28 +31,6 @@ func (s *service) includePersonalData(id string) {
 	s.Exec("update account.webhooks set personal_data_for = user_id where id = $1", id)
 }
 
-// addSubmission adds a form with an accepted submission, and returns the submission's id.
-func (s *service) addSubmission(workspaceID uuid.UUID, email string) uuid.UUID {
-	s.t.Helper()
-	form, id := uuid.New(), uuid.New()
-	s.Exec(`insert into resource.forms (id, tenant_id, embed_key, title, fields, allowed_origins, created_by)
-		values ($1, $2, $1::uuid::text, 'x', '[]', '{}', gen_random_uuid())`, form, workspaceID)
-	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, retry_at)
-		values ($1, $2, $3, gen_random_uuid(), jsonb_build_object('email', $4::text), '[]', false, 'infinity')`,
-		id, workspaceID, form, email) // the worker leaves it
-	return id
-}
-
-// finishSubmission finishes a submission with a new supporter.
-func (s *service) finishSubmission(workspaceID, id uuid.UUID, email string) {
-	s.t.Helper()
-	supporter := uuid.New()
-	s.Exec("insert into resource.supporters (id, tenant_id, email, name) values ($1, $2, $3, 'Ada Okafor')",
-		supporter, workspaceID, email)
-	s.Exec(`update resource.submissions set status = 'processed', supporter_id = $2, finished_at = now()
-		where id = $1`, id, supporter)
-}
-
 // eventData is the data of an event with personal data.
 type eventData struct {
 	ID         uuid.UUID
@@ -81,14 +59,17 @@ func (r *receiver) data(t *testing.T, id uuid.UUID) (found []eventData) {
 func TestW8_PersonalDataIsSentAndNotStored(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
-	workspaceID, h := s.developer()
+	h := s.developer()
 	types := []string{"submission.created", "submission.updated", "member.added", "member.removed"}
 	s.includePersonalData(s.addWebhook(h, r.URL+"/personal", types...).ID)
 	const email = "ada@example.org"
-	id := s.addSubmission(workspaceID, email)
-	within(t, "the created submission", func() bool { return len(r.data(t, id)) == 1 })
-	s.finishSubmission(workspaceID, id, email)
-	within(t, "the processed submission", func() bool { return len(r.data(t, id)) == 2 })
+	id, f := uuid.New(), s.makeForm(h, allTypes)
+	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, retry_at)
+		values ($1, $2, $3, gen_random_uuid(), jsonb_build_object('email', $4::text, 'name', 'Ada Okafor'), '[]', false,
+			'infinity')`, id, f.workspaceID, f.ID, email) // the worker leaves it
+	await.True(t, "the created submission", func() bool { return len(r.data(t, id)) == 1 })
+	s.Exec("update resource.submissions set retry_at = now() where id = $1", id)
+	await.True(t, "the processed submission", func() bool { return len(r.data(t, id)) == 2 })
 	got := r.data(t, id)
 	if got[0].Submission == nil || got[0].Submission.ID != id || got[0].Submission.Answers["email"] != email ||
 		got[0].Supporter != nil || got[1].Submission == nil || got[1].Supporter == nil ||
@@ -96,14 +77,14 @@ func TestW8_PersonalDataIsSentAndNotStored(t *testing.T) {
 		t.Errorf("%+v", r.all())
 	}
 	user := s.User()
-	s.Member(workspaceID, user, perm.ProgrammesRead)
-	within(t, "the member", func() bool { return len(r.data(t, user)) == 1 })
+	s.Member(h.workspace(), user, perm.ProgrammesRead)
+	await.True(t, "the member", func() bool { return len(r.data(t, user)) == 1 })
 	if got := r.data(t, user)[0].Member; got == nil || got.Email != user.String()+"@example.org" ||
 		got.Name != "A Person" || got.UserID != user.String() {
 		t.Errorf("%+v", got)
 	}
-	s.RemoveMember(workspaceID, user)
-	within(t, "the removed member", func() bool { return len(r.data(t, user)) == 2 })
+	s.RemoveMember(h.workspace(), user)
+	await.True(t, "the removed member", func() bool { return len(r.data(t, user)) == 2 })
 	if got := r.data(t, user)[1].Member; got != nil {
 		t.Errorf("the removed member is sent: %+v", got)
 	}
@@ -116,11 +97,10 @@ func TestW8_PersonalDataIsSentAndNotStored(t *testing.T) {
 // Personal data is omitted once it is no longer asked for, and when another user enables the endpoint. What an endpoint
 // is sent then is tested with the store.
 func TestW8_PersonalDataNeedsUserWhoAskedForIt(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.developer()
+	s, h := newDeveloper(t)
 	other := s.User()
-	s.Member(workspaceID, other, perm.AccountAPIAccess, perm.EngageReadSubmissions)
-	others := s.holding(workspaceID, other, perm.AccountAPIAccess, perm.EngageReadSubmissions)
+	s.Member(h.workspace(), other, perm.AccountAPIAccess, perm.EngageReadSubmissions)
+	others := s.holding(h.workspace(), other, perm.AccountAPIAccess, perm.EngageReadSubmissions)
 	made := s.addWebhook(h, address, "submission.created")
 	wants := func(what string, want bool) {
 		t.Helper()
@@ -153,9 +133,8 @@ func TestW8_PersonalDataNeedsUserWhoAskedForIt(t *testing.T) {
 
 // The page alone includes personal data, after a new authentication (contract, section 6a).
 func TestWebhooks_NoCredentialIncludesPersonalData(t *testing.T) {
-	s := newService(t)
-	workspaceID, h := s.developer()
-	narrow := s.holder(workspaceID, perm.AccountAPIAccess)
+	s, h := newDeveloper(t)
+	narrow := s.holder(h.workspace(), perm.AccountAPIAccess)
 	adding, made := personalWebhook(address, "submission.created"), s.addWebhook(h, address, "submission.created")
 	s.do("POST", webhooksPath, narrow, adding).refuses(t, 403, "FORBIDDEN")
 	s.do("POST", webhooksPath, h, adding).refuses(t, 403, "FORBIDDEN")
@@ -254,11 +233,6 @@ func (s *service) failures(n int) func() bool {
 	return func() bool {
 		return s.rows("account.webhooks", "failures = $1", n) == 1
 	}
-}
-
-func within(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	await.True(t, what, condition)
 }
 
 // signedWith reports whether the request has a signature of the secret.

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-// editor creates a workspace and the headers of a member who may read and write its programmes.
-func (s *service) editor() (uuid.UUID, header) {
+// editor creates a workspace and returns the headers of a member who may read and write its programmes.
+func (s *service) editor() header {
 	s.t.Helper()
 	return s.newHolder(perm.ProgrammesRead, perm.ProgrammesWrite)
 }
@@ -36,8 +36,7 @@ func (s *service) create(h header, body string) one {
 }
 
 func TestProgrammes_CreateReadAndChange(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	a := s.do("POST", listPath, h, `{"name":"Warm Homes","summary":"Advice","startsOn":"2026-04-01","endsOn":null}`)
 	path := listPath + "/" + decoded[one](t, a).ID.String()
 	a.wants(t, 201, `"name":"Warm Homes","summary":"Advice","status":"draft","startsOn":"2026-04-01","endsOn":null`).
@@ -61,8 +60,7 @@ func TestProgrammes_CreateReadAndChange(t *testing.T) {
 }
 
 func TestProgrammes_InvalidBodyNamesField(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes","startsOn":"2026-04-01"}`).ID.String()
 	before := s.get(path, h)
 	long := strings.Repeat("é", 201)
@@ -100,21 +98,20 @@ func (s *service) wantsUnchanged(path string, h header, before answer, n int) {
 }
 
 func TestProgrammes_RefusesMalformedDocument(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	before := s.get(path, h)
-	refuses := func(method, path string, bodies ...string) { // valid, but for one rule of JSON
-		t.Helper()
-		for _, body := range append(bodies, "", "[]") {
-			s.do(method, path, h, body).expect(t, 400, "VALIDATION_ERROR", "").namesOnly(t)
+	for _, c := range [][3]string{
+		{"POST", listPath, `{"name":"x"}`},
+		{"PATCH", path, `{"name":"x"}`},
+		{"POST", path + "/transitions", `{"to":"active"}`},
+	} {
+		valid := c[2]
+		twice := strings.TrimSuffix(valid, "}") + "," + valid[1:]
+		for _, body := range []string{"", "[]", valid + "}", valid + " {}", twice} {
+			s.do(c[0], c[1], h, body).expect(t, 400, "VALIDATION_ERROR", "").namesOnly(t)
 		}
 	}
-	for method, at := range map[string]string{"POST": listPath, "PATCH": path} {
-		refuses(method, at, `{"name":"x"}}`, `{"name":"x"} {}`, `{"name":"x","name":"y"}`)
-	}
-	refuses("POST", path+"/transitions",
-		`{"to":"active"}}`, `{"to":"active"} {}`, `{"to":"active","to":"active"}`)
 	for _, kind := range []string{
 		"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1",
 		"application/json, text/plain",
@@ -131,8 +128,7 @@ func TestProgrammes_RefusesMalformedDocument(t *testing.T) {
 }
 
 func TestIfMatch_RefusesChangeOfAnotherVersion(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	path := listPath + "/" + s.create(h, `{"name":"Warm Homes"}`).ID.String()
 	first := s.get(path, h).Header.Get("ETag")
 	for _, matching := range []string{
@@ -154,9 +150,8 @@ func TestIfMatch_RefusesChangeOfAnotherVersion(t *testing.T) {
 }
 
 func TestIfNoneMatch_KnownVersionIs304(t *testing.T) {
-	s := newService(t)
-	_, h := s.workspace()
-	_, editor := s.editor()
+	s, h := newWorkspace(t)
+	editor := s.editor()
 	for _, record := range []struct {
 		path   string
 		h      header
@@ -189,9 +184,8 @@ func TestIfNoneMatch_KnownVersionIs304(t *testing.T) {
 }
 
 func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
-	t.Parallel()
-	s := ownService(t)
-	_, editor := s.editor()
+	s := newOwn(t)
+	editor := s.editor()
 	h, f := s.form()
 	programmePath := listPath + "/" + s.create(editor, `{"name":"Warm Homes"}`).ID.String()
 	for table, c := range map[string]struct {
@@ -225,22 +219,15 @@ func TestIfMatch_ConcurrentChangesHaveOneWinner(t *testing.T) {
 func (s *service) awaitLocks(n int) {
 	s.t.Helper()
 	await.True(s.t, fmt.Sprintf("%d sessions wait for a lock", n), func() bool {
-		return s.locksAwaited() >= n
+		s.Exec("select pg_stat_clear_snapshot()")
+		return s.Count(`select count(distinct pid) from `+testkit.Locks+` where not granted`) >= n
 	})
-}
-
-// locksAwaited counts the sessions of this database that wait for a lock.
-func (s *service) locksAwaited() int {
-	s.t.Helper()
-	s.Exec("select pg_stat_clear_snapshot()")
-	return s.Count(`select count(distinct pid) from ` + testkit.Locks + ` where not granted`)
 }
 
 // Step 6: records of another workspace are as unknown as those that do not exist.
 func TestProgrammes_RecordOfAnotherWorkspaceIs404(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
-	_, elsewhere := s.editor()
+	s, h := newEditor(t)
+	elsewhere := s.editor()
 	theirs := s.create(elsewhere, `{"name":"Theirs"}`).ID.String()
 	imported := s.importCSV(elsewhere, "name\nx\n")
 	unknown := s.get(listPath+"/"+uuid.NewString(), h).expect(t, 404, "NOT_FOUND", "")
@@ -260,12 +247,24 @@ func TestProgrammes_RecordOfAnotherWorkspaceIs404(t *testing.T) {
 	s.do("PATCH", listPath+"/x", h, `{"name":""}`).wants(t, 400)
 }
 
-// replayed reports whether the answer is marked as given again.
-func (a answer) replayed() bool { return a.Header.Get("Idempotency-Replayed") == "true" }
+// repeatAtOnce sends a request with a key ten times at once, and checks that one answer is given again to the others.
+func repeatAtOnce(t *testing.T, status int, send func(int) answer) {
+	t.Helper()
+	answers := atOnce(10, send)
+	repeated := 0
+	for _, a := range answers {
+		a.wants(t, status).is(t, answers[0].Body)
+		if a.Header.Get("Idempotency-Replayed") == "true" {
+			repeated++
+		}
+	}
+	if repeated != len(answers)-1 {
+		t.Errorf("%d of %d answers are marked as given again", repeated, len(answers))
+	}
+}
 
 func TestIdempotency_SameKeyReturnsFirstAnswer(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	keyed := h.with("Idempotency-Key", uuid.NewString())
 	first := s.do("POST", listPath, keyed, `{"name":"Warm Homes"}`).wants(t, 201).
 		header(t, "ETag", "*").header(t, "Location", "*").header(t, "Idempotency-Replayed", "")
@@ -351,29 +350,17 @@ func TestIdempotency_StoresSuccessOnlyAfterGate(t *testing.T) {
 }
 
 func TestIdempotency_ConcurrentRequestsHaveOneEffect(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	for n := range 4 {
 		keyed := h.with("Idempotency-Key", uuid.NewString())
-		answers := atOnce(10, func(int) answer { return s.insist("POST", listPath, keyed, `{"name":"x"}`) })
-		replayed := 0
-		for _, a := range answers {
-			a.wants(t, 201).is(t, answers[0].Body)
-			if a.replayed() {
-				replayed++
-			}
-		}
-		if replayed != len(answers)-1 {
-			t.Fatalf("%d of %d answers are marked as given again", replayed, len(answers))
-		}
+		repeatAtOnce(t, 201, func(int) answer { return s.insist("POST", listPath, keyed, `{"name":"x"}`) })
 		s.wantsRows(n+1, "resource.programmes", "")
 	}
 }
 
 // The route of a key is indexed, and the length of an index entry is limited.
 func TestIdempotency_LongPath(t *testing.T) {
-	s := newService(t)
-	_, h := s.editor()
+	s, h := newEditor(t)
 	long := strings.Repeat(strings.ReplaceAll(uuid.NewString(), "-", ""), 2)
 	for range 7 {
 		long += strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "") + long
