@@ -35,7 +35,6 @@ const (
 	appHost = "app.almoner.test"
 
 	toolsVariable = "ALMONER_TEST_TOOLS"
-	readyWithin   = await.Long
 )
 
 // ports are the ports of all gateways of a site.
@@ -44,14 +43,14 @@ type ports struct{ https, http int }
 func (p ports) baseURL() string { return fmt.Sprintf("https://%s:%d", apiHost, p.https) }
 func (p ports) appURL() string  { return fmt.Sprintf("https://%s:%d", appHost, p.https) }
 
-func findPorts() (ports, error) {
-	https, err := localstore.FreePort()
-	if err != nil {
-		return ports{}, err
-	}
-	http, err := localstore.FreePort()
-	return ports{https, http}, err
+func freePort(t testing.TB) int {
+	t.Helper()
+	port, err := localstore.FreePort()
+	must(t, err)
+	return port
 }
+
+func findPorts(t testing.TB) ports { t.Helper(); return ports{freePort(t), freePort(t)} }
 
 // processes are the addresses of the services' processes.
 type processes struct{ authserver, resourceapi [2]string }
@@ -79,48 +78,38 @@ func (f *front) skipIfMissing(t *testing.T) {
 
 // startFronts starts both gateways in front of the processes, each on its own address, and returns when they respond.
 // They end with this process. The settings are added to Caddy's environment; nginx has none.
-func startFronts(at ports, before processes, settings ...string) ([]*front, error) {
+func startFronts(t testing.TB, at ports, before processes, settings ...string) []*front {
+	t.Helper()
 	dir, err := localstore.ProcessDir("almoner-gateway-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { // nginx's workers run as another user, who must be able to enter it
-		return nil, err
-	}
-	trust, err := writeCertificate(dir)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
+	must(t, os.Chmod(dir, 0o711)) // nginx's workers run as another user, who must be able to enter it
+	trust := writeCertificate(t, dir)
 	fronts := []*front{
 		{name: "caddy", address: "127.0.0.11", ports: at, log: filepath.Join(dir, "caddy.log"), trust: trust},
 		{name: "nginx", address: "127.0.0.12", ports: at, log: filepath.Join(dir, "nginx.log"), trust: trust},
 	}
-	for i, spec := range []func(*front, string, processes) (child.Spec, error){caddy, nginx} {
+	for i, spec := range []func(testing.TB, *front, string, processes) child.Spec{caddy, nginx} {
 		f := fronts[i]
 		program, err := gateway.Find(f.name, os.Getenv(toolsVariable))
 		if err != nil {
 			f.missing = err
 			continue
 		}
-		s, err := spec(f, dir, before)
-		if err != nil {
-			return nil, err
-		}
+		s := spec(t, f, dir, before)
 		s.Name, s.Path, s.Dir, s.Log = f.name, program.Path, dir, f.log
 		s.Env = slices.Concat(s.Env, settings, program.Environment, []string{"PATH=/usr/bin:/bin", "HOME=" + dir})
 		s.OnParentDeath = syscall.SIGTERM // otherwise nginx's workers would not end
-		if f.run, err = child.Start(s); err != nil {
-			return nil, err
-		}
-		if err := f.waitReady(); err != nil {
-			return nil, err
-		}
+		f.run, err = child.Start(s)
+		must(t, err)
+		f.waitReady(t)
 	}
-	return fronts, nil
+	return fronts
 }
 
-func caddy(f *front, dir string, before processes) (child.Spec, error) {
+func caddy(t testing.TB, f *front, dir string, before processes) child.Spec {
+	t.Helper()
 	file := filepath.Join(dir, "Caddyfile")
+	must(t, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600))
 	return child.Spec{
 		Args: []string{"run", "--config", file, "--adapter", "caddyfile"},
 		Env: []string{
@@ -130,12 +119,13 @@ func caddy(f *front, dir string, before processes) (child.Spec, error) {
 			"GATEWAY_BIND=" + f.address, "GATEWAY_AUTHSERVERS=" + strings.Join(before.authserver[:], " "),
 			"GATEWAY_RESOURCEAPIS=" + strings.Join(before.resourceapi[:], " "),
 		},
-	}, os.WriteFile(file, []byte(gateway.Caddyfile), 0o600)
+	}
 }
 
 // nginx replaces in nginx.conf what deploy/docs/gateway.md says to change, and the paths that a normal user cannot
 // write.
-func nginx(f *front, dir string, before processes) (child.Spec, error) {
+func nginx(t testing.TB, f *front, dir string, before processes) child.Spec {
+	t.Helper()
 	file := filepath.Join(dir, "nginx.conf")
 	text := gateway.Nginx
 	for _, change := range [][2]string{
@@ -150,12 +140,12 @@ func nginx(f *front, dir string, before processes) (child.Spec, error) {
 		{"http {", "http {\n" + temporaryPaths(dir)},
 	} {
 		if !strings.Contains(text, change[0]) {
-			return child.Spec{}, fmt.Errorf("nginx.conf does not contain %q", change[0])
+			t.Fatalf("nginx.conf does not contain %q", change[0])
 		}
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
-	spec := child.Spec{Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"}}
-	return spec, os.WriteFile(file, []byte(text), 0o600)
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	return child.Spec{Args: []string{"-c", file, "-e", "stderr", "-g", "daemon off;"}}
 }
 
 func temporaryPaths(dir string) string {
@@ -166,27 +156,23 @@ func temporaryPaths(dir string) string {
 	return lines.String()
 }
 
-func (f *front) waitReady() error {
-	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
-	defer cancel()
-	client := &http.Client{Transport: f.newTransport()}
+func (f *front) waitReady(t testing.TB) {
+	t.Helper()
+	client := &http.Client{Transport: f.newTransport(), Timeout: await.Long}
 	defer client.CloseIdleConnections()
-	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.ports.baseURL()+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		if response, err := client.Do(request); err == nil {
-			return response.Body.Close()
-		}
+	await.True(t, f.name+" is ready", func() bool {
 		select {
 		case <-f.run.Done():
-			return fmt.Errorf("%s", f.run.Outcome())
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not become ready: %w", f.name, ctx.Err())
-		case <-time.After(30 * time.Millisecond):
+			t.Fatal(f.run.Outcome())
+		default:
 		}
-	}
+		response, err := client.Get(f.ports.baseURL() + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return true
+	})
 }
 
 // dial returns a function that connects to this gateway for any host name, from an address of the loopback interface,
@@ -276,31 +262,25 @@ func certificateFile(dir string) string { return filepath.Join(dir, "cert.pem") 
 func keyFile(dir string) string         { return filepath.Join(dir, "key.pem") }
 
 // writeCertificate creates a certificate for both hosts and returns the pool that trusts it.
-func writeCertificate(dir string) (*x509.CertPool, error) {
+func writeCertificate(t testing.TB, dir string) *x509.CertPool {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{apiHost, appHost}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	signed, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
 	certificate, err := x509.ParseCertificate(signed)
-	if err != nil {
-		return nil, err
-	}
+	must(t, err)
+	must(t, writePEM(keyFile(dir), "PRIVATE KEY", private))
+	must(t, writePEM(certificateFile(dir), "CERTIFICATE", signed))
 	pool := x509.NewCertPool()
 	pool.AddCert(certificate)
-	return pool, errors.Join(
-		writePEM(keyFile(dir), "PRIVATE KEY", private), writePEM(certificateFile(dir), "CERTIFICATE", signed))
+	return pool
 }
 
 func writePEM(path, kind string, content []byte) error {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/deploy/local/stack"
 	"github.com/almonerhq/almoner/e2e/harness"
-	"github.com/almonerhq/almoner/shared/devkit/localstore"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // met are the secrets that the tests of this process have used.
@@ -35,15 +35,23 @@ type site struct {
 
 // started is the site of all tests of this package that stop nothing. Its second address of resourceapi has no process,
 // so that every test runs with a process down.
-var started = sync.OnceValues(func() (*site, error) { return newSite(harness.Lasting, harness.Options{Traced: true}) })
+var started = testkit.Once(func(t testing.TB) *site { return newSite(t, lasting, harness.Options{Traced: true}) })
+
+// lasting starts a product that runs until the test process ends.
+func lasting(t testing.TB, options harness.Options) *stack.Stack {
+	t.Helper()
+	s, err := harness.Lasting(options)
+	must(t, err)
+	return s
+}
 
 // newSite starts a product with two processes of authserver behind gateways of its own. If resourceapi has one process,
 // its second address has none.
-func newSite(start func(harness.Options) (*stack.Stack, error), options harness.Options) (*site, error) {
-	ports, err := findPorts()
-	if err != nil {
-		return nil, err
-	}
+func newSite(
+	t testing.TB, start func(testing.TB, harness.Options) *stack.Stack, options harness.Options,
+) *site {
+	t.Helper()
+	ports := findPorts(t)
 	options.Authservers, options.BaseURL, options.AppURL = 2, ports.baseURL(), ports.appURL()
 	settings := map[string]string{
 		"ALMONER_TRUSTED_PROXIES": "127.0.0.1", // the address from which both connect
@@ -51,36 +59,27 @@ func newSite(start func(harness.Options) (*stack.Stack, error), options harness.
 	}
 	maps.Copy(settings, options.Settings)
 	options.Settings = settings
-	s, err := start(options)
-	if err != nil {
-		return nil, err
-	}
-	unusedPort, err := localstore.FreePort()
-	if err != nil {
-		return nil, err
-	}
+	s := start(t, options)
 	addresses := processes{
 		authserver:  [2]string{hostOf(s.Authservers[0].URL), hostOf(s.Authservers[1].URL)},
-		resourceapi: [2]string{hostOf(s.Resourceapi.URL), fmt.Sprint("127.0.0.1:", unusedPort)},
+		resourceapi: [2]string{hostOf(s.Resourceapi.URL), fmt.Sprint("127.0.0.1:", freePort(t))},
 	}
 	if len(s.Resources) > 1 {
 		addresses.resourceapi[1] = hostOf(s.Resources[1].URL)
 	}
-	fronts, err := startFronts(ports, addresses)
+	fronts := startFronts(t, ports, addresses)
 	for _, f := range fronts {
 		if f.missing == nil {
 			gatewayLogs.Store(f.log, f.name)
 		}
 	}
-	return &site{s, addresses, fronts}, err
+	return &site{s, addresses, fronts}
 }
 
 // ownSite starts a site for one test.
 func ownSite(t *testing.T, options harness.Options) *site {
 	t.Helper()
-	start := func(options harness.Options) (*stack.Stack, error) { return harness.Private(t, options), nil }
-	s, err := newSite(start, options)
-	must(t, err)
+	s := newSite(t, harness.Private, options)
 	for _, f := range s.fronts {
 		if f.missing == nil {
 			t.Cleanup(f.run.Kill)
@@ -92,9 +91,7 @@ func ownSite(t *testing.T, options harness.Options) *site {
 // alone is the site of the tests that stop processes, one of them at a time.
 var (
 	turnAlone sync.Mutex
-	alone     = sync.OnceValues(func() (*site, error) {
-		return newSite(harness.Lasting, harness.Options{Resources: 2})
-	})
+	alone     = testkit.Once(func(t testing.TB) *site { return newSite(t, lasting, harness.Options{Resources: 2}) })
 )
 
 // enterAlone returns a site that no other test uses until this one ends. In the long form it is the test's own.
@@ -105,8 +102,7 @@ func enterAlone(t *testing.T) *site {
 	}
 	turnAlone.Lock()
 	t.Cleanup(turnAlone.Unlock)
-	s, err := alone()
-	must(t, err)
+	s := alone(t)
 	t.Cleanup(func() { // a test that failed may have left processes stopped, which the next one needs
 		for _, process := range slices.Concat(s.stack.Authservers, s.stack.Resources) {
 			if t.Failed() {
@@ -117,18 +113,11 @@ func enterAlone(t *testing.T) *site {
 	return s
 }
 
-func enter(t *testing.T) *site {
-	t.Helper()
-	s, err := started()
-	must(t, err)
-	return s
-}
-
 // each runs a test with both gateways in parallel.
 func each(t *testing.T, test func(t *testing.T, s *site, f *front)) {
 	t.Helper()
 	t.Parallel()
-	s := enter(t)
+	s := started(t)
 	for _, f := range s.fronts {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +129,7 @@ func each(t *testing.T, test func(t *testing.T, s *site, f *front)) {
 
 const formType = "application/x-www-form-urlencoded"
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

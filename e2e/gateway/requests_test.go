@@ -109,10 +109,8 @@ func TestFlow_WorksThroughGateway(t *testing.T) {
 		}
 		// Secrets where they do not belong.
 		p.API().With("Referer", p.AppURL+"/?code="+first.RefreshToken).With("Cookie", "x="+first.RefreshToken).
-			With("X-Api-Key", first.RefreshToken).
-			With("User-Agent", first.RefreshToken).
-			Get(t, "/v1/account/oauth/jwks?access_token="+first.RefreshToken).
-			Wants(t, http.StatusOK)
+			With("X-Api-Key", first.RefreshToken).With("User-Agent", first.RefreshToken).
+			Get(t, "/v1/account/oauth/jwks?access_token="+first.RefreshToken).Wants(t, http.StatusOK)
 		for _, path := range []string{harness.TokenPath, "/oauth/authorize", "/mcp"} {
 			f.wantLogged(t, `"`+path+`"`)
 		}
@@ -140,7 +138,7 @@ var claims = []string{
 // gateways.
 func TestForwarded_ServicesSeeCallerAddress(t *testing.T) {
 	t.Parallel()
-	s := enter(t)
+	s := started(t)
 	f := s.fronts[max(0, slices.IndexFunc(s.fronts, func(f *front) bool { return f.missing == nil }))]
 	f.skipIfMissing(t)
 	here, elsewhere := s.product(t, f.oldTransport(t, "127.0.0.31")), s.product(t, f.oldTransport(t, "127.0.0.32"))

