@@ -50,10 +50,6 @@ func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 			}
 			basic := p.API().With("Authorization", harness.Basic(c.ClientID, c.ClientSecret))
 			wantsGateway(t, basic.Get(t, ws.Clients()), http.StatusUnauthorized, "Unauthorized")
-			body := map[string]any{"client_id": c.ClientID, "client_secret": c.ClientSecret}
-			body["grant_type"] = "client_credentials"
-			p.API().JSON(t, http.MethodPost, harness.TokenPath, body).
-				WantsFlat(t, http.StatusBadRequest, "unsupported_grant_type", "invalid_client", "unauthorized_client")
 			for _, grant := range []string{"client_credentials", "authorization_code", "refresh_token"} {
 				form := url.Values{"grant_type": {grant}, "code": {"x"}, "redirect_uri": {"https://x.example/"}}
 				form.Set("refresh_token", "x")
@@ -69,47 +65,20 @@ func TestRegistered_AloneAuthorizesNothing(t *testing.T) {
 // Each write of the account API can be repeated with its Idempotency-Key: it takes effect once (contract, section 6).
 func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 	p, ws := inWorkspace(t)
-	member := ws.Member(t, harness.ReadProgrammes)
-	tenant := "/v1/account/tenants/" + ws.Workspace.ID
-	api := p.As(ws.Token)
-	application := map[string]any{
-		"name":                "Donor sync",
-		"redirectUris":        []string{"https://sync.example.org/callback"},
-		"requiredPermissions": []string{harness.ReadProgrammes},
-	}
-	permissions := []string{harness.ReadProgrammes}
-	client := api.JSON(t, http.MethodPost, tenant+"/oauth-clients", application).Wants(t, 201).Object(t)
-	one := tenant + "/oauth-clients/" + client["clientId"].(string)
-	// The invitation is replaced by the repeated one for the same address.
-	invitation := api.JSON(t, http.MethodPost, tenant+"/invitations",
-		map[string]any{"email": "kim@example.org", "permissions": permissions}).Wants(t, 201).Object(t)
-	for _, write := range []struct {
-		method, path string
-		body         any
-		status       int
-	}{
-		{http.MethodPost, tenant + "/oauth-clients", application, http.StatusCreated},
-		{http.MethodPost, one + "/secret", map[string]any{}, http.StatusOK},
-		{http.MethodDelete, one, "", http.StatusNoContent},
-		{http.MethodPost, tenant + "/invitations", map[string]any{
-			"email": "sam@example.org", "permissions": permissions,
-		}, http.StatusCreated},
-		{http.MethodDelete, tenant + "/invitations/" + invitation["id"].(string), "", http.StatusNoContent},
-		{http.MethodPatch, tenant + "/members/" + member.ID, map[string]any{"permissions": permissions}, http.StatusOK},
-		{http.MethodDelete, tenant + "/members/" + member.ID, "", http.StatusNoContent},
-	} {
-		t.Run(write.method+" "+write.path, func(t *testing.T) {
-			once := api.With("Idempotency-Key", harness.NewKey())
-			first := once.JSON(t, write.method, write.path, write.body).Wants(t, write.status)
-			again := once.JSON(t, write.method, write.path, write.body).Wants(t, write.status)
-			if string(again.Body) != string(first.Body) || first.Header.Get("Idempotency-Replayed") != "" ||
-				again.Header.Get("Idempotency-Replayed") != "true" {
-				t.Errorf("the second response does not repeat the first:\n%s", again)
-			}
-			once.JSON(t, write.method, write.path, `{"other":1}`).WantsFlat(t, http.StatusConflict, "conflict")
-			api.With("Idempotency-Key", "two words").JSON(t, write.method, write.path, write.body).
-				WantsFlat(t, http.StatusBadRequest, "invalid_request")
-		})
+	api, tenant, permissions := p.As(ws.Token), "/v1/account/tenants/"+ws.Workspace.ID, []string{harness.ReadProgrammes}
+	client := keyed(t, api, http.MethodPost, ws.Clients(), harness.ConfidentialBody(permissions...), http.StatusCreated)
+	one := ws.Clients() + "/" + client.Object(t)["clientId"].(string)
+	keyed(t, api, http.MethodPost, one+"/secret", map[string]any{}, http.StatusOK)
+	deleted(t, api, one, http.StatusNoContent)
+	sam := map[string]any{"email": "sam@example.org", "permissions": permissions}
+	invitation := keyed(t, api, http.MethodPost, tenant+"/invitations", sam, http.StatusCreated).Object(t)
+	deleted(t, api, tenant+"/invitations/"+invitation["id"].(string), http.StatusNoContent)
+	member := tenant + "/members/" + ws.Member(t, harness.ReadProgrammes).ID
+	keyed(t, api, http.MethodPatch, member, map[string]any{"permissions": permissions}, http.StatusOK)
+	deleted(t, api, member, http.StatusNoContent)
+	for _, list := range []string{"/oauth-clients", "/members", "/invitations"} {
+		api.Get(t, tenant+list+"?cursor=x").Wants(t, http.StatusBadRequest)
+		api.Get(t, tenant+list+"?limit=1").Wants(t, http.StatusOK)
 	}
 }
 
@@ -205,36 +174,6 @@ func TestBounds_HeadersReportRemainingConcurrency(t *testing.T) {
 
 // Spec 2.1, 3 and 5.2, contract section 7: personal access tokens, created and revoked in Settings → Developers.
 
-const tokenForm = `form:has(input[name=days]) `
-
 func developersURL(p *harness.Product, o harness.TestWorkspace) string {
 	return p.AppURL + "/settings/developers?tenant=" + o.Workspace.ID
-}
-
-// newTokenPage follows the link "New token" of the list of tokens. Another page is returned as it is.
-func newTokenPage(t *testing.T, who *harness.Person, page harness.Page) harness.Page {
-	t.Helper()
-	link, there := page.Find(`a:contains("New token")`).Attr("href")
-	if !there {
-		return page
-	}
-	target, err := page.URL.Parse(link)
-	must(t, err)
-	return who.Arrive(t, target.String())
-}
-
-// makeToken fills in and submits the form for a new token.
-func makeToken(
-	t *testing.T,
-	who *harness.Person,
-	page harness.Page,
-	name, days string,
-	permissions ...string,
-) harness.Page {
-	t.Helper()
-	form := newTokenPage(t, who, page).FormWith(t, tokenForm+"input[name=name]")
-	form.Fields.Set("name", name)
-	form.Fields.Set("days", days)
-	form.Fields["permissions"] = permissions
-	return who.Submit(t, form)
 }

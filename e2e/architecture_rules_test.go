@@ -165,50 +165,28 @@ func TestArchitecture_RulesRejectViolations(t *testing.T) {
 	t.Parallel()
 	for importer, imports := range map[string][]string{
 		"authserver/internal/oauth/grant": {
-			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "github.com/ory/fosite",
-			"authserver/internal/oauth/engine", "authserver/internal/store/redis", "golang.org/x/crypto/bcrypt",
+			"net/http", "os", "database/sql", "github.com/jackc/pgx/v5", "authserver/internal/oauth/engine",
+			"authserver/internal/store/redis", "golang.org/x/crypto/bcrypt", "authserver/internal/signin/session",
 		},
 		"authserver/internal/endpoint/protocol/authorize": {
 			"authserver/internal/store/postgres", "authserver/internal/app", "authserver/internal/endpoint/signin",
 			"github.com/ory/fosite", "github.com/gorilla/mux", "github.com/jackc/pgx/v5/pgxpool",
-			"github.com/redis/go-redis/v9", "resourceapi/internal/gate", "authserver/internal/testing/fixture",
-		},
-		"authserver/internal/oauth/engine": {
-			"authserver/internal/store/redis", "authserver/internal/endpoint/protocol/token",
-			"github.com/redis/go-redis/v9", "deploy/local/demo",
+			"resourceapi/internal/gate", "authserver/internal/testing/fixture",
 		},
 		"authserver/internal/store/postgres": {
 			"authserver/internal/endpoint/protocol/token", "github.com/gorilla/mux", "github.com/redis/go-redis/v9",
 		},
 		"authserver/internal/endpoint/ui": {"authserver/internal/oauth/grant"},
-		"authserver/internal/endpoint/settings": {
-			"authserver/internal/endpoint/signin", "authserver/internal/store/postgres",
-		},
-		"authserver/internal/endpoint/signin": {"authserver/internal/endpoint/settings"},
-		"authserver/cmd/authserver": {
-			"authserver/internal/store/postgres", "authserver/internal/oauth/engine", "shared/devkit/testkit",
-		},
-		"resourceapi/internal/programme": {"net", "github.com/jackc/pgx/v5", "resourceapi/internal/gate"},
-		"resourceapi/internal/gate": {
-			"resourceapi/internal/store/postgres", "authserver/internal/oauth/grant",
-			"github.com/modelcontextprotocol/go-sdk/auth",
-		},
-		"resourceapi/internal/endpoint/mcp": {"github.com/go-jose/go-jose"},
+		"authserver/cmd/authserver":       {"authserver/internal/store/postgres", "shared/devkit/testkit"},
 		"authserver/internal/account/workspace": {
 			"authserver/internal/oauth/consent", "authserver/internal/signin/session",
 		},
-		"authserver/internal/signin/session": {"authserver/internal/oauth/grant"},
-		"authserver/internal/oauth/keyring":  {"authserver/internal/signin/session"},
-		"shared/client":                      {"shared/crypt/credential"},
-		"shared/net/web": {
-			"authserver/internal/app", "github.com/gorilla/mux", "github.com/nobody/knows",
-		},
+		"shared/client":  {"shared/crypt/credential"},
+		"shared/net/web": {"authserver/internal/app", "github.com/nobody/knows"},
 		"authserver/internal/testing/apitest": {
 			"authserver/internal/endpoint/protocol/token", "authserver/internal/store/postgres",
-			"authserver/internal/store/redis",
 		},
 		"deploy/local/stack": {"authserver/internal/app", "e2e/harness"},
-		"e2e/harness":        {"authserver/internal/oauth/grant"},
 	} {
 		for _, imported := range imports {
 			if forbidden(importer, imported) == "" {

@@ -2,14 +2,12 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -17,8 +15,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/almonerhq/almoner/deploy/local/stack"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // The layout of the code: imports point down and never sideways, each library is imported only in its room, and the
@@ -43,41 +43,28 @@ func modules() []string {
 // folders are the modules' top-level folders.
 func folders() []string { return []string{"authserver", "resourceapi", "shared", "deploy", "e2e"} }
 
-// packages returns every package of the repository.
-func packages(t *testing.T) []goPackage {
-	t.Helper()
-	all, err := everyPackage()
-	must(t, err)
-	return all
-}
-
-// everyPackage lists them once, because that takes seconds.
-var everyPackage = sync.OnceValues(func() (all []goPackage, err error) {
+// packages returns every package of the repository. It lists them once, because that takes seconds.
+var packages = testkit.Once(func(t testing.TB) (all []goPackage) {
 	arguments := []string{"list", "-json=ImportPath,Dir,Doc,Imports,TestImports,XTestImports,GoFiles"}
 	for _, module := range modules() {
 		arguments = append(arguments, "./"+module+"/...")
 	}
-	command := exec.CommandContext(context.Background(), "go", arguments...)
+	command := exec.CommandContext(t.Context(), "go", arguments...)
 	command.Dir = ".."
 	out, err := command.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+	must(t, err)
+	for decoder := json.NewDecoder(bytes.NewReader(out)); decoder.More(); {
 		var listed struct {
 			goPackage
 			TestImports, XTestImports []string
 		}
-		if err := decoder.Decode(&listed); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, err
-		}
+		must(t, decoder.Decode(&listed))
 		one := listed.goPackage
 		one.ImportPath, one.Imports = short(one.ImportPath), shorten(one.Imports)
 		one.Tests = shorten(append(listed.TestImports, listed.XTestImports...))
 		all = append(all, one)
 	}
+	return all
 })
 
 func short(path string) string { return strings.TrimPrefix(path, repository) }
@@ -165,10 +152,7 @@ func TestArchitecture_NoInitFunctions(t *testing.T) {
 	t.Parallel()
 	for _, p := range packages(t) {
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil,
-				parser.SkipObjectResolution)
-			must(t, err)
-			for _, declaration := range file.Decls {
+			for _, declaration := range parseFile(t, filepath.Join(p.Dir, name)).Decls {
 				if f, isFunc := declaration.(*ast.FuncDecl); isFunc && f.Recv == nil && f.Name.Name == "init" {
 					t.Errorf("%s/%s has an init()", p.ImportPath, name)
 				}
@@ -287,11 +271,16 @@ func TestArchitecture_OnlyWebEncodesJSON(t *testing.T) {
 	}
 }
 
+func parseFile(t *testing.T, path string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	must(t, err)
+	return file
+}
+
 func encodesJSON(t *testing.T, path string) (found bool) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-	must(t, err)
-	ast.Inspect(parsed, func(node ast.Node) bool {
+	ast.Inspect(parseFile(t, path), func(node ast.Node) bool {
 		if selector, ok := node.(*ast.SelectorExpr); ok {
 			if from, ok := selector.X.(*ast.Ident); ok && from.Name == "json" {
 				switch selector.Sel.Name {
@@ -303,4 +292,56 @@ func encodesJSON(t *testing.T, path string) (found bool) {
 		return true
 	})
 	return found
+}
+
+// Each module of the workspace has, by its own go.mod and go.sum, everything that its packages and tests import, in the
+// versions that the workspace selects. The tests run in the workspace and the container images are built without it, so
+// otherwise what is shipped is not what is tested.
+func TestArchitecture_ModulesSelectTestedVersions(t *testing.T) {
+	t.Parallel()
+	var patterns []string
+	for _, module := range modules() {
+		patterns = append(patterns, "./"+module+"/...")
+	}
+	tested, err := dependencies(t, "..", nil, patterns...)
+	must(t, err)
+	for _, module := range modules() {
+		own, err := dependencies(t, filepath.Join("..", module), []string{"GOWORK=off"}, "./...")
+		if err != nil {
+			t.Errorf("versions of %s: %v", module, err)
+			continue
+		}
+		for _, path := range slices.Sorted(maps.Keys(own)) {
+			if version, known := tested[path]; known && version != own[path] {
+				t.Errorf("%s is %s in %s and %s in the workspace: run GOWORK=off go get %s@%s in the module", path,
+					own[path], module, version, path, version)
+			}
+		}
+	}
+}
+
+// dependencies returns the versions of the modules that packages and their tests depend on, without those of the
+// repository.
+func dependencies(t *testing.T, folder string, extra []string, packages ...string) (map[string]string, error) {
+	t.Helper()
+	const format = `-f={{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}`
+	arguments := append([]string{"list", "-deps", "-test", format}, packages...)
+	list := exec.CommandContext(t.Context(), "go", arguments...)
+	list.Dir = folder
+	flags := append([]string{"-mod=readonly"}, stack.Flags()...) // those of what is shipped
+	list.Env = append(os.Environ(), "GOTOOLCHAIN=local", "CGO_ENABLED=0", "GOFLAGS="+strings.Join(flags, " "))
+	list.Env = append(list.Env, extra...)
+	var complaints bytes.Buffer
+	list.Stderr = &complaints
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, &complaints)
+	}
+	versions := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if path, version, found := strings.Cut(strings.TrimSpace(line), " "); found {
+			versions[path] = version
+		}
+	}
+	return versions, nil
 }

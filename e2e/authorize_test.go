@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,10 +17,7 @@ import (
 
 // change returns the request with one parameter replaced, or removed if there are no values.
 func change(request url.Values, name string, values ...string) url.Values {
-	out := url.Values{}
-	for key, value := range request {
-		out[key] = value
-	}
+	out := maps.Clone(request)
 	out[name] = values
 	return out
 }
@@ -128,16 +126,16 @@ func TestAuthorize_ReturnsStateUnchanged(t *testing.T) {
 		"not UTF-8":     "\xff\xfe",
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, button := range []string{"approve", "deny"} {
+			for button, want := range map[string]string{
+				"approve": "code iss state", "deny": "error error_description iss state",
+			} {
 				callback := owner.Consent(t, change(p.DemoConfidential().Request(), "state", state)).Press(t, button).
 					Callback(t)
-				if got := callback.Values.Get("state"); got != state {
-					t.Errorf("%s: the state came back as %q", button, got)
-				}
-				want := map[string]string{"approve": "code iss state", "deny": "error error_description iss state"}
-				if got := strings.Join(callback.Names(), " "); got != want[button] ||
+				names := strings.Join(callback.Names(), " ")
+				if callback.Values.Get("state") != state || names != want ||
 					callback.Values.Get("iss") != p.BaseURL || callback.URI != p.DemoConfidential().RedirectURI {
-					t.Errorf("%s: redirected to %s with %s, want %s", button, callback.URI, got, want[button])
+					t.Errorf("%s: redirected to %s with %s, want %s; the state is %q", button, callback.URI, names,
+						want, callback.Values.Get("state"))
 				}
 			}
 		})

@@ -62,36 +62,29 @@ const askButton = `button[form="ask-0"]`
 // A reader whose connector could do more asks an administrator from the consent page, on a phone without JavaScript.
 // The administrator opens the link in the mail and gives the permission, and the reader goes back to the consent page.
 func TestBrowser_AsksAdministrator(t *testing.T) {
-	t.Parallel()
-	p, box := enterWithMail(t)
-	ws := p.NewWorkspace(t)
+	p, ws, box := withMail(t)
 	reader, owner := ws.Member(t, harness.ReadProgrammes), ws.Owner
 	request := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes).Begin().Query
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
-	phone.Open(p.AuthorizeURL(request))
-	phone.SignIn(reader.Email, reader.Password)
+	phone.OpenAs(reader, p.AuthorizeURL(request))
 	phone.See(askButton)
 	wantsText(t, "the consent page", phone, "Not included", "Add and change programmes")
 	looks(t, "the consent page", phone)
-	phone.Click(askButton)
-	phone.See(`a[href^="/oauth/authorize?"]`)
+	phone.ClickAndSee(askButton, `a[href^="/oauth/authorize?"]`)
 	wantsText(t, "the answer", phone, "We asked the administrators")
 	looks(t, "the answer", phone)
 
 	asked := mailTo(t, box, owner.Email, "Request for access to "+ws.Workspace.Name)
 	link := linkIn(t, asked, p.AppURL+"/settings/members/member?")
 	office := newBrowser(t, p, harness.Laptop)
-	office.Open(link)
-	office.SignIn(owner.Email, owner.Password)
+	office.OpenAs(owner, link)
 	office.See(`input[name=permissions][value="` + harness.WriteProgrammes + `"]:checked`)
 	wantsText(t, "the form", office, reader.Email+") asked for access", "Nothing changes until you send it.")
 	looks(t, "the form", office)
-	office.Click(`form[action="/settings/members/permissions"] button`)
-	office.See(".alert-good")
+	office.ClickAndSee(`form[action="/settings/members/permissions"] button`, ".alert-good")
 
-	phone.Click(`a[href^="/oauth/authorize?"]`)
-	phone.See(`form[action="/oauth/authorize"]`)
+	phone.ClickAndSee(`a[href^="/oauth/authorize?"]`, `form[action="/oauth/authorize"]`)
 	if text := phone.Text(); strings.Contains(text, "Not included") {
 		t.Errorf("the permission is still missing: %s", text)
 	}
@@ -111,8 +104,7 @@ func setUp(t *testing.T, browser Browser) {
 	code, err := totp.GenerateCode(key, time.Now())
 	must(t, err)
 	browser.Fill("#code", code)
-	browser.Click(`form[action="/settings/security/authenticator"] button.button-main`)
-	browser.See(".codes")
+	browser.ClickAndSee(`form[action="/settings/security/authenticator"] button.button-main`, ".codes")
 	recovery := harness.Evaluate[string](browser, `document.querySelector(".codes").value`)
 	for code := range strings.FieldsSeq(recovery) {
 		met.Add("recovery code", code)
@@ -127,30 +119,26 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 	attempt := ws.Connector(t, harness.ReadProgrammes).Begin()
 	office := newBrowser(t, p, harness.Laptop)
 	settings := p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID
-	office.Open(settings)
-	office.SignIn(ws.Owner.Email, ws.Owner.Password)
+	office.OpenAs(ws.Owner, settings)
 	office.See(`a[href="/settings/security/authenticator"]`)
 	wantsText(t, "the members", office, "2 members have neither a passkey nor an authenticator app.")
 	looks(t, "the members", office)
 	office.Click(`a[href="/settings/security/authenticator"]`)
 	setUp(t, office)
 	office.Open(settings)
-	office.Click(`form[action="/settings/members/second-factor"] button`)
-	office.See(".alert-good")
+	office.ClickAndSee(`form[action="/settings/members/second-factor"] button`, ".alert-good")
 	wantsText(t, "the members", office, "need a second factor now", "1 member has neither")
 
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
-	phone.Open(p.AuthorizeURL(attempt.Query))
-	phone.SignIn(member.Email, member.Password)
+	phone.OpenAs(member, p.AuthorizeURL(attempt.Query))
 	const way = `a[href^="/settings/security/authenticator?return="]`
 	phone.See(way)
 	wantsText(t, "the refusal", phone, ws.Workspace.Name+" requires a second factor", "You have neither yet.")
 	looks(t, "the refusal", phone)
 	phone.Click(way)
 	setUp(t, phone)
-	phone.Click(`a[href^="/oauth/authorize?"]`)
-	phone.See(`form[action="/oauth/authorize"]`)
+	phone.ClickAndSee(`a[href^="/oauth/authorize?"]`, `form[action="/oauth/authorize"]`)
 	wantsText(t, "the consent page", phone, ws.Workspace.Name, "See programmes")
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, 200) // API credentials keep working
 	sound(t, "phone", phone, http.StatusForbidden)                // the refusal
@@ -160,15 +148,12 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 // A person changes the address of their account with the links in two mails, signs in with it, and deletes the account,
 // on a phone without JavaScript.
 func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
-	t.Parallel()
-	p, box := enterWithMail(t)
-	ws := p.NewWorkspace(t)
+	p, ws, box := withMail(t)
 	user := ws.Member(t, harness.ReadProgrammes)
 	now := demo.User{ID: user.ID, Email: "new." + user.Email, Password: user.Password}
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()
-	phone.Open(p.AppURL + "/settings/user/email")
-	phone.SignIn(user.Email, user.Password)
+	phone.OpenAs(user, p.AppURL+"/settings/user/email")
 	phone.Fill("#email", now.Email)
 	phone.Press(EnterKey)
 	phone.See(".alert-good")
@@ -188,21 +173,16 @@ func TestBrowser_ChangesAddressAndDeletesAccount(t *testing.T) {
 	mailTo(t, box, user.Email, "Your e-mail address was changed")
 
 	laptop := newBrowser(t, p, harness.Laptop)
-	laptop.Open(p.AppURL + "/settings/user")
-	laptop.SignIn(now.Email, now.Password)
+	laptop.OpenAs(now, p.AppURL+"/settings/user")
 	phone.Open(p.AppURL + "/settings/user")
-	phone.Click(`a[href="/settings/user/delete"]`)
-	phone.See("#confirm")
+	phone.ClickAndSee(`a[href="/settings/user/delete"]`, "#confirm")
 	wantsText(t, "the page", phone, ws.Workspace.Name)
-	phone.Click(`form[action="/settings/user/delete"] button`)
-	phone.See("#confirm-note")
+	phone.ClickAndSee(`form[action="/settings/user/delete"] button`, "#confirm-note")
 	phone.Click("#confirm")
-	phone.Click(`form[action="/settings/user/delete"] button`)
-	phone.See(`form[action="/login"]`)
+	phone.ClickAndSee(`form[action="/settings/user/delete"] button`, `form[action="/login"]`)
 	wantsText(t, "after the deletion", phone, "Your account was deleted")
 	mailTo(t, box, now.Email, "Your account was deleted")
-	laptop.Open(p.AppURL + "/settings/user")
-	laptop.See(`form[action="/login"]`)
+	laptop.OpenAndSee(p.AppURL+"/settings/user", `form[action="/login"]`)
 	if n := p.Database.Count(t, `select count(*) from account.users where email in ($1, $2)`, user.Email,
 		now.Email); n != 0 {
 		t.Error("the address is still there")
@@ -215,15 +195,13 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	p, ws := inWorkspace(t)
 	sam := demo.User{Email: strings.ToLower("sam." + ws.Owner.ID + "@example.org"), Password: "three small boats"}
 	office := newBrowser(t, p, harness.Laptop)
-	office.Open(p.AppURL + "/settings/members/invite?tenant=" + ws.Workspace.ID)
-	office.SignIn(ws.Owner.Email, ws.Owner.Password)
+	office.OpenAs(ws.Owner, p.AppURL+"/settings/members/invite?tenant="+ws.Workspace.ID)
 	office.Fill("#invite-email", sam.Email)
 	office.Press(EnterKey) // invites, without permissions: the form comes back
 	office.See("#invite-permissions-note")
 	office.Click(`button[name=preset][value=sees]`)
 	office.See(`input[name=permissions][value="` + harness.ReadProgrammes + `"]:checked`)
-	office.Click(`form[action="/settings/members/invite"] .button-main`)
-	office.See("#invitation-link")
+	office.ClickAndSee(`form[action="/settings/members/invite"] .button-main`, "#invitation-link")
 	link := harness.Evaluate[string](office, `document.getElementById("invitation-link").value`)
 	_, token, _ := strings.Cut(link, "?token=")
 	met.Add("invitation token", token)
@@ -235,8 +213,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	wantsText(t, "the invitation", phone, ws.Workspace.Name, sam.Email, "See programmes")
 	phone.Fill("#name", "Sam Reed")
 	phone.Fill("#password", sam.Password)
-	phone.Click(`form[action="/invitation/account"] button`)
-	phone.See(".alert-good")
+	phone.ClickAndSee(`form[action="/invitation/account"] button`, ".alert-good")
 	wantsText(t, "after the invitation", phone, "You are now a member of "+ws.Workspace.Name)
 	phone.Open(link)
 	wantsText(t, "the link a second time", phone, "You are already a member of "+ws.Workspace.Name)
@@ -245,8 +222,7 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	sam.ID = p.Database.Text(t, `select id::text from account.users where email = $1`, sam.Email)
 	office.Click(`a[href$="id=` + sam.ID + `"]`)
 	office.Click(`form[action="/settings/members/remove"] button`)
-	office.Click(`input[name=confirm] ~ button`)
-	office.See(".alert-good")
+	office.ClickAndSee(`input[name=confirm] ~ button`, ".alert-good")
 	if n := p.Database.Count(t, `select count(*) from account.memberships where user_id = $1`, sam.ID); n != 0 {
 		t.Error("the person is still a member")
 	}

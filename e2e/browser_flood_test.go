@@ -55,9 +55,7 @@ func TestBrowser_SignInPageWaitsDuringFlood(t *testing.T) {
 		wantsText(t, "the sign-in page", browser, "Many people are signing in right now", "tries again automatically")
 		looks(t, "the waiting sign-in page", browser)
 		browser.Fill("#password", "x") // changes nothing: what was typed once is sent
-		if *screenshots != "" {
-			writePicture(t, "waiting-"+name, browser.Picture())
-		}
+		writePicture(t, "waiting-"+name, browser.Picture())
 		release()
 		browser.Leave(form)
 		if at := harness.Evaluate[string](browser, `location.pathname`); at != "/settings/apps" {
@@ -82,9 +80,7 @@ func TestBrowser_SignInPageWaitsDuringFlood(t *testing.T) {
 	plain.See("#problem")
 	wantsText(t, "the sign-in page", plain, "Please wait a few seconds and enter it again.")
 	looks(t, "the refused sign-in page", plain)
-	if *screenshots != "" {
-		writePicture(t, "refused-390", plain.Picture())
-	}
+	writePicture(t, "refused-390", plain.Picture())
 	release()
 	kept := harness.Evaluate[[]string](plain, `["email", "password"].map(id => document.getElementById(id).value)`)
 	if kept[0] != reader.Email || kept[1] != "" {
@@ -109,8 +105,7 @@ func busyAnswer(headers string) string {
 
 // The page sends a password again only as long as the server is busy and the user waits, and never in a tight loop.
 func TestBrowser_WaitingSignInPageIsBounded(t *testing.T) {
-	t.Parallel()
-	p := enter(t)
+	p := inParallel(t)
 	const status, readOnly = `.alert[data-waiting]`, `document.querySelector("#email").readOnly`
 	browser := newBrowser(t, p, harness.Laptop)
 	send := func(answer string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
@@ -43,6 +44,27 @@ func newBrowser(t testing.TB, p *harness.Product, screen harness.Screen, names .
 		t.Fatalf("start a browser: %v", err)
 	}
 	return b
+}
+
+// OpenAs opens a URL that leads to the sign-in page, and signs in there.
+func (b Browser) OpenAs(user demo.User, address string) {
+	b.t.Helper()
+	b.Open(address)
+	b.SignIn(user.Email, user.Password)
+}
+
+// OpenAndSee opens a URL and waits until an element of its page is visible.
+func (b Browser) OpenAndSee(address, element string) {
+	b.t.Helper()
+	b.Open(address)
+	b.See(element)
+}
+
+// ClickAndSee clicks an element and waits until another one is visible.
+func (b Browser) ClickAndSee(element, next string) {
+	b.t.Helper()
+	b.Click(element)
+	b.See(next)
 }
 
 // Keys without a printable character.
@@ -80,12 +102,6 @@ func (b Browser) connection(c network.Conditions) {
 	if _, err := chromedp.Call(b.Window(), network.EmulateNetworkConditionsByRule, parameters); err != nil {
 		b.t.Fatalf("change the connection: %v", err)
 	}
-}
-
-// DoubleClick clicks an element twice in quick succession.
-func (b Browser) DoubleClick(element string) {
-	b.t.Helper()
-	b.Do("click twice "+element, chromedp.DoubleClick(chromedp.CSS(element), chromedp.NodeVisible))
 }
 
 // Picture returns a screenshot of the viewport as PNG.

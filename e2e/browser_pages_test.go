@@ -24,15 +24,13 @@ const warningInView = `(() => {
 })()`
 
 func TestBrowser_ChoosesWorkspace(t *testing.T) {
-	t.Parallel()
 	p, site := enterWithDocuments(t)
 	owner, landing := p.Demo.Users.Owner, newLanding(t)
 	client := p.DocumentClient(site.Client("/oauth/browser", []string{"http://127.0.0.1/callback"}, nil), landing.uri,
 		p.BaseURL+"/mcp")
 	attempt := client.Begin()
 	browser := newBrowser(t, p, harness.Narrowest)
-	browser.Open(p.AuthorizeURL(attempt.Query))
-	browser.SignIn(owner.Email, owner.Password)
+	browser.OpenAs(owner, p.AuthorizeURL(attempt.Query))
 	browser.See("input[name=workspace]")
 	if harness.Evaluate[bool](browser, `document.querySelector("input[name=workspace]:checked") !== null`) {
 		t.Error("a workspace is preselected")
@@ -74,11 +72,10 @@ func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 	p, ws := inWorkspace(t)
 	user := ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes, harness.APIAccess)
 	landing := newLanding(t)
-	attempt := connectorAt(t, p, ws, landing, harness.ReadProgrammes, harness.WriteProgrammes).Begin()
+	attempt := connectorAt(t, p, ws, landing, "/v1", harness.ReadProgrammes, harness.WriteProgrammes).Begin()
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.WithoutScript()
-	browser.Open(p.AuthorizeURL(attempt.Query))
-	browser.SignIn(user.Email, user.Password)
+	browser.OpenAs(user, p.AuthorizeURL(attempt.Query))
 	browser.See(approveButton)
 	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
 		browser.Show(screen, "light")
@@ -141,8 +138,7 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 		if !scripts {
 			browser.WithoutScript()
 		}
-		browser.Open(p.AppURL + "/login?return=/settings/security")
-		browser.SignIn(user.Email, user.Password)
+		browser.OpenAs(user, p.AppURL+"/login?return=/settings/security")
 		browser.See("#sessions")
 		times := harness.Evaluate[[]string](browser, timesOf)
 		if len(times) == 0 {
@@ -161,8 +157,7 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 			t.Errorf("no time is relative: %v", times)
 		}
 		silent(t, browser)
-		browser.Open(p.AppURL + "/settings/members/member?tenant=" + ws.Workspace.ID + "&id=" + user.ID)
-		browser.See("#may")
+		browser.OpenAndSee(p.AppURL+"/settings/members/member?tenant="+ws.Workspace.ID+"&id="+user.ID, "#may")
 		if local := harness.Evaluate[bool](
 			browser,
 			`[...document.querySelectorAll("time[data-local=day]")].every(e => e.textContent ===
@@ -170,8 +165,7 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 		); scripts && !local {
 			t.Error("a day is not in the reader's time zone")
 		}
-		browser.Open(p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID)
-		browser.See("#invitations")
+		browser.OpenAndSee(p.AppURL+"/settings/members?tenant="+ws.Workspace.ID, "#invitations")
 		if text := browser.Text(); scripts && !strings.Contains(text, "Expires in 7 days") {
 			t.Errorf("the invitation of this minute does not expire in 7 days: %s", text)
 		}
@@ -180,39 +174,26 @@ func TestBrowser_TimesAreLocalAndRelative(t *testing.T) {
 
 // An endpoint is added and tested in a real browser. Its pages fit a phone, however long the URL is.
 func TestBrowser_AddsWebhook(t *testing.T) {
-	t.Parallel()
 	_, _, browser := atDevelopers(t, harness.Telephone)
 	const form = `form[action="/settings/developers/webhooks"]`
-	fits := func(page string) {
-		t.Helper()
-		if over := browser.Overflow(); over > 0 {
-			t.Errorf("%s is %d pixels wider than the screen", page, over)
-		}
-	}
 	address := "https://hooks.example.invalid/" + strings.Repeat("almoner", 20)
 	browser.Click(`.tabs a[href^="/settings/webhooks"]`)
-	browser.Click(`a[href^="/settings/webhooks/new"]`)
-	browser.See("#webhook-url")
+	browser.ClickAndSee(`a[href^="/settings/webhooks/new"]`, "#webhook-url")
 	browser.Fill("#webhook-url", address)
-	browser.Click(form + " .button-main")
-	browser.See("#problem a")
+	browser.ClickAndSee(form+" .button-main", "#problem a")
 	browser.Click("#problem a")
-	typed := harness.Evaluate[string](browser, `document.getElementById("webhook-url").value`)
-	if typed != address {
+	if typed := harness.Evaluate[string](browser, `document.getElementById("webhook-url").value`); typed != address {
 		t.Errorf("the URL is now %q", typed)
 	}
 	browser.Click(form + ` input[value="programme.created"]`)
-	fits("the form")
-	browser.Click(form + " .button-main")
-	browser.See("#shown-value")
+	looks(t, "the form", browser)
+	browser.ClickAndSee(form+" .button-main", "#shown-value")
 	met.AddAll(harness.Evaluate[string](browser, `document.getElementById("shown-value").value`))
-	fits("the page with the secret")
-	browser.Click(`h3 a[href*="/settings/developers/webhook?"]`)
-	browser.See("#deliveries")
-	fits("the page of the endpoint")
-	browser.Click(`form[action="/settings/developers/webhooks/test"] button`)
-	browser.See("ol.rows li")
-	fits("the log")
+	looks(t, "the page with the secret", browser)
+	browser.ClickAndSee(`h3 a[href*="/settings/developers/webhook?"]`, "#deliveries")
+	looks(t, "the page of the endpoint", browser)
+	browser.ClickAndSee(`form[action="/settings/developers/webhooks/test"] button`, "ol.rows li")
+	looks(t, "the log", browser)
 	wantsText(t, "the log", browser, "A test event is on its way")
 	sound(t, "webhooks", browser, http.StatusBadRequest) // the form without a kind
 }
@@ -235,9 +216,7 @@ func brandSettings(t testing.TB) map[string]string {
 // The name, colour and logo of a deployment are on its pages and in its mails. That each colour gets contrast,
 // TestAccent_EveryColourGetsContrast of brand and TestBrand_ColourHasContrastInBothSchemes of ui show.
 func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
-	t.Parallel()
-	p, box := enterWithMail(t)
-	ws := p.NewWorkspace(t)
+	p, ws, box := withMail(t)
 	browser := newBrowser(t, p, harness.Laptop)
 	browser.Scheme("light")
 	look := func(page, button string) {
@@ -256,8 +235,7 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 		}
 	}
 	connector := ws.Connector(t, harness.ReadProgrammes)
-	browser.Open(p.AuthorizeURL(connector.Begin().Query))
-	browser.See("#password")
+	browser.OpenAndSee(p.AuthorizeURL(connector.Begin().Query), "#password")
 	look("sign-in", "button.button-main")
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.See(approveButton)
@@ -265,16 +243,14 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 	if got := background(browser, ".tile-ours"); got != "rgb(122, 31, 162)" {
 		t.Errorf("the sign of the workspace is %s", got)
 	}
-	browser.Open(p.AppURL + "/settings/members/invite")
-	browser.See("#invite-email")
+	browser.OpenAndSee(p.AppURL+"/settings/members/invite", "#invite-email")
 	look("settings", "button.button-main")
 	current := `getComputedStyle(document.querySelector("[aria-current]")).color`
 	if got := harness.Evaluate[string](browser, current); got != "rgb(122, 31, 162)" {
 		t.Errorf("the current section is %s", got)
 	}
 	key, _ := formWithTexts(t, p, ws, "en")
-	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
-	browser.See("button")
+	browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed", "button")
 	look("form", "button")
 	connector.Connect(t, p.Person(t, ws.Owner))
 	letter := mailTo(t, box, ws.Owner.Email, "New connection")

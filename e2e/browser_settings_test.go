@@ -22,22 +22,16 @@ type settingsTour struct {
 // TestBrowser_Settings uses each form of the settings that no other test uses in a browser. Those of passkeys are in
 // app.TestChromium_Passkeys and app.TestChromium_InvitationWithPasskey.
 func TestBrowser_Settings(t *testing.T) {
-	t.Parallel()
-	p, box := enterWithMail(t)
-	tour := &settingsTour{t, newBrowser(t, p, harness.Laptop), p, box, p.NewWorkspace(t)}
+	p, ws, box := withMail(t)
+	tour := &settingsTour{t, newBrowser(t, p, harness.Laptop), p, box, ws}
 	member := tour.ws.Member(t, harness.ReadProgrammes)
 	tour.ws.Connector(t, harness.ReadProgrammes).Connect(t, p.Person(t, member))
 
-	tour.Open(p.AppURL + "/settings/connectors?tenant=" + tour.ws.Workspace.ID)
-	tour.Browser.SignIn(tour.ws.Owner.Email, tour.ws.Owner.Password)
+	tour.OpenAs(tour.ws.Owner, p.AppURL+"/settings/connectors?tenant="+tour.ws.Workspace.ID)
 	tour.See("#connections")
-	tour.endsConnectionOf(member)
-	tour.switchesLLM()
-	tour.changesPermissions(member)
-	tour.withdrawsInvitation()
-	tour.changesName()
-	tour.choosesMails()
-	tour.changesPassword()
+	tour.endsConnectionAndSwitchesLLM(member)
+	tour.changesPermissionsAndWithdrawsInvitation(member)
+	tour.changesNameMailsAndPassword()
 	tour.leavesWorkspace(member)
 	sound(t, "settings", tour.Browser)
 }
@@ -46,8 +40,7 @@ func TestBrowser_Settings(t *testing.T) {
 func (v *settingsTour) sends(action string, words ...string) {
 	v.Helper()
 	harness.Evaluate[bool](v.Browser, `(document.body.dataset.sent = "yes") === "yes"`)
-	v.Click(`form[action="` + action + `"] button[type=submit]`)
-	v.See("body:not([data-sent]) .alert-good")
+	v.ClickAndSee(`form[action="`+action+`"] button[type=submit]`, "body:not([data-sent]) .alert-good")
 	wantsText(v.T, action, v.Browser, words...)
 }
 
@@ -59,36 +52,27 @@ func (v *settingsTour) wants(what, query string, args ...any) {
 	}
 }
 
-func (v *settingsTour) endsConnectionOf(member demo.User) {
+func (v *settingsTour) endsConnectionAndSwitchesLLM(member demo.User) {
 	v.Helper()
 	wantsText(v.T, "the connections", v.Browser, member.Email)
 	v.Click("#connections ~ form summary")
 	v.sends("/settings/connectors/disconnect", "was disconnected from the account of", "No connections")
 	v.wants("ended", `select count(*) from account.grants where user_id = $1 and state = 'revoked'`, member.ID)
-}
-
-func (v *settingsTour) switchesLLM() {
-	v.Helper()
 	const form = "/settings/connectors/llm"
-	v.Click(`form[action="` + form + `"] button`)
-	v.See("#llm-off")
+	v.ClickAndSee(`form[action="`+form+`"] button`, "#llm-off")
 	v.sends(form, "is now off", "is switched off")
 	v.sends(form, "is now on")
 }
 
-func (v *settingsTour) changesName() {
+func (v *settingsTour) changesNameMailsAndPassword() {
 	v.Helper()
-	v.Open(v.p.AppURL + "/settings/user")
-	v.See(`input[readonly][value="` + v.ws.Workspace.ID + `"]`)
+	v.OpenAndSee(v.p.AppURL+"/settings/user", `input[readonly][value="`+v.ws.Workspace.ID+`"]`)
 	v.Click("#you ~ .row-actions summary")
 	harness.Evaluate[bool](v.Browser, `!(document.getElementById("name").value = "")`)
 	v.Fill("#name", "Morgan Reed")
 	v.sends("/settings/user/name", "Morgan Reed")
 	v.wants("name", `select count(*) from account.users where id = $1 and name = 'Morgan Reed'`, v.ws.Owner.ID)
-}
 
-func (v *settingsTour) choosesMails() {
-	v.Helper()
 	v.Open(v.p.AppURL + "/settings/security")
 	const box = `input[name=mail][value=token_expiring]`
 	v.See(box + ":checked")
@@ -96,10 +80,7 @@ func (v *settingsTour) choosesMails() {
 	v.sends("/settings/security/mails")
 	v.See(box + ":not(:checked)")
 	v.wants("unwanted", `select count(*) from account.unwanted_mails where user_id = $1`, v.ws.Owner.ID)
-}
 
-func (v *settingsTour) changesPassword() {
-	v.Helper()
 	const chosen = "tide lantern quarry"
 	met.Add("password", chosen)
 	v.Open(v.p.AppURL + "/settings/security/password")
@@ -115,21 +96,17 @@ func (v *settingsTour) changesPassword() {
 // leaves signs out.
 func (v *settingsTour) leaves() {
 	v.Helper()
-	v.Click(`form[action="/logout"] button`)
-	v.See("#email")
+	v.ClickAndSee(`form[action="/logout"] button`, "#email")
 }
 
-func (v *settingsTour) changesPermissions(member demo.User) {
+func (v *settingsTour) changesPermissionsAndWithdrawsInvitation(member demo.User) {
 	v.Helper()
 	v.Open(v.p.AppURL + "/settings/members/member?tenant=" + v.ws.Workspace.ID + "&id=" + member.ID)
 	v.Click(`input[name=permissions][value="` + harness.WriteProgrammes + `"]`)
 	v.sends("/settings/members/permissions")
 	v.wants("permissions", `select count(*) from account.memberships where user_id = $1 and $2 = any (permissions)`,
 		member.ID, harness.WriteProgrammes)
-}
 
-func (v *settingsTour) withdrawsInvitation() {
-	v.Helper()
 	address := "invited." + v.ws.Owner.ID + "@example.org" // no other test uses it
 	v.p.As(v.ws.Token).JSON(v.T, http.MethodPost, "/v1/account/tenants/"+v.ws.Workspace.ID+"/invitations",
 		map[string]any{"email": address, "permissions": []string{harness.ReadProgrammes}}).
@@ -148,8 +125,7 @@ func (v *settingsTour) leavesWorkspace(member demo.User) {
 	v.Browser.SignIn(member.Email, member.Password)
 	v.See("#workspaces")
 	v.Click(`form[action="/settings/members/leave"] button`)
-	v.Click(`input[name=confirm] ~ button`)
-	v.See(".alert-good")
+	v.ClickAndSee(`input[name=confirm] ~ button`, ".alert-good")
 	v.wants("left", `select count(*) from account.users u where u.id = $1
 		and not exists (select from account.memberships where user_id = u.id)`, member.ID)
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"io"
 	"net/http"
 	"net/url"
@@ -125,33 +124,6 @@ func TestClient_BatchesAndTransitions(t *testing.T) {
 	}
 	_, err = all.MoveAll(ctx, []client.ProgrammeMove{})
 	refused(t, err, http.StatusBadRequest, client.Nested, client.CodeInvalid)
-}
-
-func TestClient_ExportsSubmissions(t *testing.T) {
-	p, ws := inWorkspace(t)
-	ctx := t.Context()
-	forms := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Forms
-	fields := []client.Field{{Name: "email", Label: "E-mail", Type: "email", Required: true}}
-	form, err := forms.Create(ctx, client.NewForm{Title: "Volunteer", Fields: fields})
-	must(t, err)
-	for range 3 {
-		submit(t, p.API(), "/v1/engage/public/forms/"+form.EmbedKey, map[string]any{"email": "ada@example.org"}).
-			Wants(t, http.StatusAccepted)
-	}
-	exported, err := forms.Export(ctx, form.ID, client.CSV, client.SubmissionFilter{})
-	must(t, err)
-	defer func() { _ = exported.Close() }()
-	rows, err := csv.NewReader(exported).ReadAll()
-	if err != nil || len(rows) != 4 || rows[1][len(rows[1])-1] != "ada@example.org" {
-		t.Errorf("%v %v", rows, err)
-	}
-	none, err := forms.Export(ctx, form.ID, client.JSONLines, client.SubmissionFilter{Status: "rejected"})
-	must(t, err)
-	if content, err := io.ReadAll(none); err != nil || len(content) != 0 {
-		t.Errorf("%s %v", content, err)
-	}
-	_, err = forms.Export(ctx, uuid.NewString(), client.CSV, client.SubmissionFilter{})
-	refused(t, err, http.StatusNotFound, client.Nested, client.CodeNotFound)
 }
 
 // clientConnector returns the connector in the form that the Go client takes.

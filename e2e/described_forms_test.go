@@ -15,77 +15,54 @@ import (
 
 const forms = "/v1/engage/forms"
 
-// volunteerForm returns the body of a form that www.example.org may embed.
-func volunteerForm() map[string]any {
-	return map[string]any{
-		"title": "Volunteer with us", "allowedOrigins": []string{"https://www.example.org"},
-		"fields": []map[string]any{
-			{"name": "email", "label": "Your e-mail address", "type": "email", "required": true},
-		},
-	}
-}
-
-// madeForm creates a form and returns its id and its public path.
-func madeForm(t *testing.T, api harness.API) (id, public string) {
-	t.Helper()
-	form := api.JSON(t, http.MethodPost, forms, volunteerForm()).Wants(t, http.StatusCreated).Object(t)
-	return form["id"].(string), "/v1/engage/public/forms/" + form["embedKey"].(string)
-}
-
-// The workspace's side of forms: each response that is described (contract, section 6).
+// The workspace's side of forms: the responses that are described of forms alone (contract, section 6).
 func TestDescribed_WorkspaceForms(t *testing.T) {
 	p := inParallel(t)
 	api := workspaceOf(p, p.NewWorkspace(t))
-	made := keyed(t, api, http.MethodPost, forms, volunteerForm(), http.StatusCreated)
-	api.JSON(t, http.MethodPost, forms, map[string]any{"title": ""}).
-		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-
+	fields := []map[string]any{{"name": "email", "label": "E-mail", "type": "email"}}
+	made := keyed(t, api, http.MethodPost, forms, map[string]any{"title": "Volunteer", "fields": fields},
+		http.StatusCreated)
 	form := forms + "/" + made.Object(t)["id"].(string)
 	tag := api.Get(t, form).Wants(t, http.StatusOK).Header.Get("ETag")
 	closed := map[string]any{"enabled": false}
 	keyed(t, api.With("If-Match", tag), http.MethodPatch, form, closed, http.StatusOK)
 	api.With("If-Match", tag).JSON(t, http.MethodPatch, form, closed).
 		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
-	api.JSON(t, http.MethodPatch, form, map[string]any{"fields": []any{}}).
-		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
-
 	api.Get(t, forms+"?limit=1").Wants(t, http.StatusOK)
-	api.Get(t, forms+"?limit=0").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	api.Get(t, form+"/submissions").Wants(t, http.StatusOK)
-	api.Get(t, form+"/submissions?cursor=x").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 }
 
 // A submission by a script of the allowed website.
 func TestDescribed_Submissions(t *testing.T) {
-	p := inParallel(t)
-	ws := workspaceOf(p, p.NewWorkspace(t))
-	id, form := madeForm(t, ws)
-	page := p.API().With("Origin", "https://www.example.org")
+	p, ws := inWorkspace(t)
+	made, form := newForm(t, p, ws)
+	page := p.API().With("Origin", website)
 	for _, path := range []string{form, form + "/submissions"} {
 		page.With("Access-Control-Request-Method", "POST").Send(t, http.MethodOptions, path, "", "").
 			Wants(t, http.StatusNoContent)
 	}
 	token := page.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"]
-	submission := map[string]any{"submissionToken": token, "answers": map[string]any{"email": "ada@example.org"}}
+	submission := map[string]any{"submissionToken": token, "answers": helper()}
 	invalid := map[string]any{"submissionToken": token, "answers": map[string]any{}}
 	page.JSON(t, http.MethodPost, form+"/submissions", invalid).
 		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	accepted := page.JSON(t, http.MethodPost, form+"/submissions", submission).Wants(t, http.StatusAccepted).Object(t)
 	page.JSON(t, http.MethodPost, form+"/submissions", submission).WantsNested(t, http.StatusConflict, "CONFLICT")
 	page.Get(t, accepted["statusUrl"].(string)[len(p.BaseURL):]).Wants(t, http.StatusOK)
-	sent := ws.Get(t, forms+"/"+id+"/submissions").Wants(t, http.StatusOK).Object(t)
-	if len(sent["data"].([]any)) != 1 {
-		t.Errorf("%v", sent)
+	if n := submissions(t, p, made); n != 1 {
+		t.Errorf("%d submissions", n)
 	}
 }
 
 // The page of a form works without script. It shares its rate limit with submissions by script.
 func TestDescribed_FormPage(t *testing.T) {
-	p := inParallel(t)
-	_, form := madeForm(t, workspaceOf(p, p.NewWorkspace(t)))
+	p, ws := inWorkspace(t)
+	_, form := newForm(t, p, ws)
 	api := p.API()
 	token, _ := api.Get(t, form).Wants(t, http.StatusOK).Object(t)["submissionToken"].(string)
-	filled := url.Values{"submissionToken": {token}, "a.email": {"ada@example.org"}}
+	filled := url.Values{
+		"submissionToken": {token}, "a.name": {"Ada"}, "a.email": {"ada@example.org"}, "a.privacy": {"yes"},
+	}
 	api.Form(t, form+"/embed", url.Values{"submissionToken": {token}}).Wants(t, http.StatusBadRequest)
 	time.Sleep(2200 * time.Millisecond) // faster submissions are rejected
 	api.Get(t, form+"/embed").Wants(t, http.StatusOK)
@@ -111,57 +88,46 @@ func TestDescribed_FormPage(t *testing.T) {
 
 // The documentation page with its script, in a real browser.
 
-// wantsQuiet checks that the page sent no request to other hosts and that the browser reported no errors.
-func wantsQuiet(t *testing.T, p *harness.Product, browser Browser) {
-	t.Helper()
-	if hosts := browser.Hosts(); len(hosts) != 1 || !strings.HasSuffix(p.BaseURL, hosts[0]) {
-		t.Errorf("requests to %v", hosts)
-	}
-	silent(t, browser)
-}
-
 // A developer finds an operation and sends it with a token, by keyboard alone.
 func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
 	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
-	browser.Open(p.BaseURL + "/v1/docs")
-	browser.See(".tabs button")
-	const tab, enter = "\t", "\r"
-	focus(t, browser, tab, "Filter operations")
+	browser.OpenAndSee(p.BaseURL+"/v1/docs", ".tabs button")
+	focus(t, browser, "Filter operations")
 	browser.Press("list programmes")
 	wantsText(t, "the filtered page", browser, "1 operation")
 	if strings.Contains(browser.Text(), "Create a form") {
 		t.Error("the filtered page has another operation")
 	}
-	focus(t, browser, tab, "Token")
+	focus(t, browser, "Token")
 	browser.Press(ws.Token)
-	focus(t, browser, tab, "Workspace ID")
+	focus(t, browser, "Workspace ID")
 	browser.Press(ws.Workspace.ID)
-	focus(t, browser, tab, "Python")
-	browser.Press(enter)
+	focus(t, browser, "Python")
+	browser.Press(EnterKey)
 	if shown := harness.Evaluate[bool](browser, `[...document.querySelectorAll("figure.request details[open]")]
 		.every(one => one.dataset.language === "Python")`); !shown {
 		t.Error("another language is shown")
 	}
-	focus(t, browser, tab, "Try it")
-	browser.Press(enter)
+	focus(t, browser, "Try it")
+	browser.Press(EnterKey)
 	if at := browser.Focused(); at != "GET" {
 		t.Errorf("the focus is at %q", at)
 	}
-	focus(t, browser, tab, "Send")
-	browser.Press(enter)
+	focus(t, browser, "Send")
+	browser.Press(EnterKey)
 	wantsLine(t, browser, "Status 200")
 	wantsText(t, "the page", browser, `"data": []`)
 	wantsToken(t, browser, ws.Token)
-	wantsQuiet(t, p, browser)
+	sound(t, "the page", browser)
 }
 
-// focus presses a key until the element with the text has the focus.
-func focus(t *testing.T, browser Browser, key, text string) {
+// focus presses the Tab key until the element with the text has the focus.
+func focus(t *testing.T, browser Browser, text string) {
 	t.Helper()
 	var seen []string
 	for range 60 {
-		browser.Press(key)
+		browser.Press(TabKey)
 		at := browser.Focused()
 		if at == text {
 			return
@@ -206,8 +172,7 @@ func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Telephone)
 	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
-	browser.Click(`#listProgrammes figcaption > button:last-of-type`)
-	browser.See(`#listProgrammes .try`)
+	browser.ClickAndSee(`#listProgrammes figcaption > button:last-of-type`, `#listProgrammes .try`)
 	browser.Click(`#listProgrammes .try button`)
 	wantsLine(t, browser, "Paste a token")
 	browser.Fill(`#keys input[name="token"]`, "not a token")
@@ -241,8 +206,7 @@ func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
-	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
-	browser.See(".tabs button")
+	browser.OpenAndSee(p.BaseURL+"/v1/docs#listProgrammes", ".tabs button")
 	// A browser without a window may have no clipboard, so the page writes to this one.
 	harness.Evaluate[bool](browser, `(Object.defineProperty(navigator, "clipboard", {value: {
 		writeText: text => { window.copied = text; return Promise.resolve(); }}}), true)`)
@@ -275,9 +239,8 @@ func TestDescribed_DocumentationPageFits(t *testing.T) {
 	p := inParallel(t)
 	browser := newBrowser(t, p, harness.Narrowest)
 	browser.WithoutScript()
-	browser.Open(p.BaseURL + "/v1/docs#changeProgramme")
-	browser.See("#changeProgramme h3")
-	wantsQuiet(t, p, browser)
+	browser.OpenAndSee(p.BaseURL+"/v1/docs#changeProgramme", "#changeProgramme h3")
+	sound(t, "the page", browser)
 	if over := browser.Overflow(); over > 0 {
 		t.Errorf("%d pixels wider than the screen", over)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,17 @@ func (s sampler) path(o openapi.Operation, exists map[string]string) string {
 		path += "?" + query.Encode()
 	}
 	return path
+}
+
+// existing returns parameters of what exists: the workspace, the demo's form and a submission to it.
+func (s sampler) existing(t *testing.T) map[string]string {
+	t.Helper()
+	status, err := url.Parse(formOf(s.Product).accepted(t))
+	must(t, err)
+	return map[string]string{
+		"tenantId": s.ws.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey,
+		"id": path.Base(status.Path), "token": status.Query().Get("token"),
+	}
 }
 
 // body returns the first example of a request body, with its media type.
@@ -127,8 +139,7 @@ func describes(o openapi.Operation, status string) bool {
 // Every operation with authentication rejects callers without credentials, of another workspace, and without a tenant
 // header.
 func TestDescribed_UnauthorizedCallers(t *testing.T) {
-	t.Parallel()
-	s := newSampler(t, enter(t))
+	s := newSampler(t, inParallel(t))
 	here := map[string]string{"tenantId": s.ws.Workspace.ID}
 	for _, o := range s.description.Operations() {
 		path := s.path(o, here)
@@ -158,8 +169,7 @@ func TestDescribed_UnauthorizedCallers(t *testing.T) {
 
 // An unknown object is 404 and a body that is too long is 413, for every operation that describes these.
 func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
-	t.Parallel()
-	s := newSampler(t, enter(t))
+	s := newSampler(t, inParallel(t))
 	here := map[string]string{"tenantId": s.ws.Workspace.ID}
 	there := map[string]string{"tenantId": s.ws.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
 	for _, o := range s.description.Operations() {
@@ -183,15 +193,8 @@ func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 
 // Every operation that checks the Origin header rejects one that is not allowed.
 func TestDescribed_ForeignOrigins(t *testing.T) {
-	p := inParallel(t)
-	s := newSampler(t, p)
-	status, err := url.Parse(formOf(p).accepted(t))
-	must(t, err)
-	there := map[string]string{
-		"embedKey": s.Demo.Engage.EmbedKey,
-		"id":       status.Path[strings.LastIndex(status.Path, "/")+1:],
-		"token":    status.Query().Get("token"),
-	}
+	s := newSampler(t, inParallel(t))
+	there := s.existing(t)
 	for _, o := range s.description.Operations() {
 		foreign := s.caller(o).With("Origin", "https://elsewhere.example").With("Access-Control-Request-Method", "POST")
 		if (scheme(o) == "" || o.Path == "/mcp") && describes(o, "403") {
@@ -202,15 +205,13 @@ func TestDescribed_ForeignOrigins(t *testing.T) {
 
 // Conditional requests: 304 and 412.
 func TestDescribed_ConditionalRequests(t *testing.T) {
-	t.Parallel()
-	s := newSampler(t, enter(t))
+	s := newSampler(t, inParallel(t))
 	api := workspaceOf(s.Product, s.ws)
-	form, _ := madeForm(t, api)
+	form, _ := newForm(t, s.Product, s.ws)
 	made := api.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night Shelter"}).
-		Wants(t, http.StatusCreated).
-		Object(t)
+		Wants(t, http.StatusCreated).Object(t)
 	there := map[string]map[string]string{
-		forms + "/{id}":      {"id": form},
+		forms + "/{id}":      {"id": form.ID},
 		programmes + "/{id}": {"id": made["id"].(string)},
 	}
 	for _, o := range s.description.Operations() {
@@ -232,8 +233,7 @@ func TestDescribed_ConditionalRequests(t *testing.T) {
 
 // Every public document exists, and pages of any website may read it.
 func TestDescribed_PublicDocuments(t *testing.T) {
-	t.Parallel()
-	s := newSampler(t, enter(t))
+	s := newSampler(t, inParallel(t))
 	for _, o := range s.description.Operations() {
 		if group := o.List("tags")[0]; group != "Discovery" && group != "Service" || scheme(o) != "" {
 			continue
@@ -251,12 +251,7 @@ func TestDescribed_PublicDocuments(t *testing.T) {
 func readyForOutage(t *testing.T, p *harness.Product) (wants503 func(t *testing.T)) {
 	t.Helper()
 	s := newSampler(t, p)
-	status, err := url.Parse(formOf(p).accepted(t))
-	must(t, err)
-	there := map[string]string{
-		"tenantId": s.ws.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey,
-		"id": status.Path[strings.LastIndex(status.Path, "/")+1:], "token": status.Query().Get("token"),
-	}
+	there := s.existing(t)
 	operations := slices.DeleteFunc(s.description.Operations(), func(o openapi.Operation) bool {
 		return !describes(o, "503") || isUnreachable(o.Method+" "+o.Path+" 503")
 	})
@@ -276,8 +271,7 @@ func readyForOutage(t *testing.T, p *harness.Product) (wants503 func(t *testing.
 func message(t *testing.T, api harness.API, status int, body string) {
 	t.Helper()
 	api.With("Accept", "application/json, text/event-stream").
-		Send(t, http.MethodPost, "/mcp", "application/json", body).
-		Wants(t, status)
+		Send(t, http.MethodPost, "/mcp", "application/json", body).Wants(t, status)
 }
 
 func TestDescribed_MCPEndpoint(t *testing.T) {
@@ -314,20 +308,8 @@ func TestDescribed_RemainingResponses(t *testing.T) {
 		failed.Form(t, path, exchange).WantsFlat(t, http.StatusUnauthorized, "invalid_client")
 	}
 
-	api := workspaceOf(p, ws)
-	made := keyed(t, api, http.MethodPost, programmes, map[string]any{"name": "Shelter"}, http.StatusCreated).Object(t)
-	one := programmes + "/" + made["id"].(string)
-	api.JSON(t, http.MethodPost, programmes+"/"+uuid.NewString()+"/transitions", map[string]any{"to": "gone"}).
-		WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR") // before it is looked for
-	keyed(t, api, http.MethodPatch, one, map[string]any{"summary": "Beds"}, http.StatusOK)
-	api.With("If-Match", `"0"`).JSON(t, http.MethodPost, one+"/transitions", map[string]any{"to": "archived"}).
-		WantsNested(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
-	keyed(t, api, http.MethodPost, one+"/transitions", map[string]any{"to": "active"}, http.StatusOK)
-	once := api.With("Idempotency-Key", "once")
-	once.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
-	once.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").
-		WantsNested(t, http.StatusConflict, "CONFLICT")
-
+	p.As(ws.Token).Get(t, "/v1/me").Wants(t, http.StatusOK)
+	p.As(ws.Token).Get(t, "/v1/me?unknown=1").WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")
 	form := formOf(p)
 	for _, path := range []string{form.path + "?captcha=1", form.accepted(t) + "&captcha=1"} {
 		form.api().Get(t, path).WantsNested(t, http.StatusBadRequest, "VALIDATION_ERROR")

@@ -45,9 +45,8 @@ func TestFormPage_ShowsLanguageAndColours(t *testing.T) {
 	p, ws := inWorkspace(t)
 	key, _ := formWithTexts(t, p, ws, "cy")
 	browser := newBrowser(t, p, harness.Telephone)
-	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
-	browser.See("button")
-	wantsQuiet(t, p, browser)
+	browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed", "button")
+	sound(t, "the page", browser)
 	if weight := browser.TransferSize(); weight > maxFormWeight || weight < 5000 {
 		t.Errorf("%d bytes", weight)
 	}
@@ -60,12 +59,10 @@ func TestFormPage_ShowsLanguageAndColours(t *testing.T) {
 	if lang := harness.Evaluate[string](browser, `document.documentElement.lang`); lang != "cy" {
 		t.Errorf("the language is %s", lang)
 	}
-	browser.Click("button")
-	browser.See(".alert")
+	browser.ClickAndSee("button", ".alert")
 	wantsText(t, "the page", browser, "Nifer yr atebion i'w cywiro: 3.")
 	// A website chooses the theme of a page in its frame.
-	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed?frame=1&accent=f2c14e")
-	browser.See("button")
+	browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed?frame=1&accent=f2c14e", "button")
 	if got := background(browser, "main"); got != "rgb(255, 255, 255)" {
 		t.Errorf("in a frame the form is %s", got)
 	}
@@ -92,8 +89,9 @@ func newWebsite(
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">
 			<title>Harbour Trust</title><link rel="icon" href="data:,">
-			<body style="font-family:sans-serif"><h1>Harbour Trust</h1><p>A website with a white page.</p>
-			<script src="%s/v1/engage/public/embed.js" data-form="%s" %s async></script>`, p.BaseURL, key, attributes)
+			<body style="font-family:sans-serif"><main><h1>Harbour Trust</h1><p>A website with a white page.</p>
+			<script src="%s/v1/engage/public/embed.js" data-form="%s" %s async></script></main>`, p.BaseURL, key,
+			attributes)
 	}))
 	t.Cleanup(site.Close)
 	key, formID = formWithTexts(t, p, ws, "en", site.URL)
@@ -106,8 +104,7 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 	site, id := newWebsite(t, p, ws, "")
 	browser := newBrowser(t, p, harness.Telephone)
 	browser.Scheme("dark")
-	browser.Open(site)
-	browser.See(`iframe[title="Volunteer with us"]`)
+	browser.OpenAndSee(site, `iframe[title="Volunteer with us"]`)
 	frame := harness.Evaluate[string](browser, `document.querySelector("iframe").style.colorScheme`)
 	if frame != "light" {
 		t.Errorf("the frame is %s", frame)
@@ -157,8 +154,7 @@ func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 	browser.Click("#f5")
 	send := func(shows string) {
 		t.Helper()
-		browser.Click("button[type=submit]")
-		browser.See(shows)
+		browser.ClickAndSee("button[type=submit]", shows)
 	}
 	const offline = "#offline:not([hidden])"
 	browser.Offline(true)
@@ -199,8 +195,7 @@ func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 		`data-theme="blue" data-accent="red;}" data-lang=""`: {"frame=1", "light", "Volunteer with us"},
 	} {
 		site, _ := newWebsite(t, p, ws, attributes)
-		browser.Open(site)
-		browser.See(`iframe[title="` + want[2] + `"]`)
+		browser.OpenAndSee(site, `iframe[title="`+want[2]+`"]`)
 		frame := `document.querySelector("iframe")`
 		if got := harness.Evaluate[string](browser, `new URL(`+frame+`.src).search.slice(1)`); got != want[0] {
 			t.Errorf("%s: the frame's query is %s", attributes, got)

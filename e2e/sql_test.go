@@ -245,8 +245,6 @@ func showsBound(sql string) bool {
 // text shows no bound, and the number of all statements.
 func unboundedIn(t *testing.T, path string) (names []string, statements int) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	must(t, err)
 	inspect := func(name string, within ast.Node) {
 		ast.Inspect(within, func(node ast.Node) bool {
 			e, expression := node.(ast.Expr)
@@ -267,7 +265,7 @@ func unboundedIn(t *testing.T, path string) (names []string, statements int) {
 			return false
 		})
 	}
-	for _, declared := range file.Decls {
+	for _, declared := range parseFile(t, path).Decls {
 		switch d := declared.(type) {
 		case *ast.FuncDecl:
 			inspect(d.Name.Name, d)

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"go/ast"
 	"go/format"
-	"go/parser"
 	"go/token"
 	"path/filepath"
 	"regexp"
@@ -94,12 +93,9 @@ func textsOf(t *testing.T, name string) (found []string) {
 	t.Helper()
 	switch filepath.Ext(name) {
 	case ".html", ".js", ".json", ".txt":
-		content := fileContent(t, name)
-		return []string{string(content)}
+		return []string{string(fileContent(t, name))}
 	case ".go":
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		must(t, err)
-		ast.Inspect(file, func(node ast.Node) bool {
+		ast.Inspect(parseFile(t, name), func(node ast.Node) bool {
 			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 				found = append(found, literal.Value)
 			}
@@ -149,8 +145,7 @@ func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
 		"../authserver/internal/endpoint/ui/static/site.css", "../resourceapi/internal/endpoint/apidoc/assets/page.css",
 		"../resourceapi/internal/endpoint/publicforms/assets/embed.css",
 	} {
-		content := fileContent(t, sheet)
-		for _, fault := range faultsOf(string(content)) {
+		for _, fault := range faultsOf(string(fileContent(t, sheet))) {
 			t.Errorf("%s: %s", sheet, fault)
 		}
 	}
@@ -170,8 +165,7 @@ func TestStyle_SheetsTakeColoursAndSizesFromTokens(t *testing.T) {
 		t.Fatalf("%d templates and %d pages", len(pages), len(assets))
 	}
 	for _, page := range append(pages, assets...) {
-		content := fileContent(t, page)
-		if strings.Contains(string(content), ` style="`) {
+		if strings.Contains(string(fileContent(t, page)), ` style="`) {
 			t.Errorf("%s has styles of its own", page)
 		}
 	}

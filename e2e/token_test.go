@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -34,44 +33,35 @@ func TestCredentials_HaveContractFormat(t *testing.T) {
 			t.Errorf("a %s of %d characters does not match %s", name, len(c.text), c.pattern)
 		}
 	}
-	for _, c := range []struct {
-		tokens harness.Tokens
-		client string
-		scope  string
-	}{{long, app.ClientID, harness.ReadProgrammes}, {short, attempt.ClientID, attempt.Scope}} {
-		wantsClaims(t, p, c.tokens, c.client, c.scope)
-	}
-}
-
-func wantsClaims(t *testing.T, p *harness.Product, tokens harness.Tokens, client, scope string) {
-	t.Helper()
-	token := harness.Decode(t, tokens.AccessToken)
-	if token.Header["typ"] != "at+jwt" || token.Header["alg"] != "ES256" {
-		t.Errorf("typ %v, alg %v", token.Header["typ"], token.Header["alg"])
-	}
-	for name, want := range map[string]any{
-		"iss": p.BaseURL, "sub": p.Demo.Users.Owner.ID, "aud": p.BaseURL + "/v1", "client_id": client, "scope": scope,
-		"tenant_id": p.Demo.Workspaces.Main.ID,
-	} {
-		if token.Claims[name] != want {
-			t.Errorf("claim %s is %v, want %v", name, token.Claims[name], want)
-		}
-	}
-	for _, name := range []string{"exp", "iat", "jti", "grant_id"} {
-		if token.Claims[name] == nil {
-			t.Errorf("claim %s is missing", name)
-		}
-	}
-	if len(token.Claims) != 10 {
-		t.Errorf("%d claims, want the ten of the contract", len(token.Claims))
-	}
-	if tokens.Scope != scope {
-		t.Errorf("the response's scope is %q", tokens.Scope)
-	}
 	keys, err := jwk.Parse(p.API().Get(t, "/v1/account/oauth/jwks").Wants(t, http.StatusOK).Body)
 	must(t, err)
-	if _, err := jws.Verify([]byte(tokens.AccessToken), jws.WithKeySet(keys)); err != nil {
-		t.Error("no key of JWKS with the token's kid verifies the signature")
+	for client, tokens := range map[string]harness.Tokens{app.ClientID: long, attempt.ClientID: short} {
+		token := harness.Decode(t, tokens.AccessToken)
+		if token.Header["typ"] != "at+jwt" || token.Header["alg"] != "ES256" {
+			t.Errorf("typ %v, alg %v", token.Header["typ"], token.Header["alg"])
+		}
+		for name, want := range map[string]any{
+			"iss": p.BaseURL, "sub": p.Demo.Users.Owner.ID, "aud": p.BaseURL + "/v1", "client_id": client,
+			"scope": tokens.Scope, "tenant_id": p.Demo.Workspaces.Main.ID,
+		} {
+			if token.Claims[name] != want {
+				t.Errorf("claim %s is %v, want %v", name, token.Claims[name], want)
+			}
+		}
+		for _, name := range []string{"exp", "iat", "jti", "grant_id"} {
+			if token.Claims[name] == nil {
+				t.Errorf("claim %s is missing", name)
+			}
+		}
+		if len(token.Claims) != 10 {
+			t.Errorf("%d claims, want the ten of the contract", len(token.Claims))
+		}
+		if _, err := jws.Verify([]byte(tokens.AccessToken), jws.WithKeySet(keys)); err != nil {
+			t.Error("no key of JWKS with the token's kid verifies the signature")
+		}
+	}
+	if long.Scope != harness.ReadProgrammes || short.Scope != attempt.Scope {
+		t.Errorf("the scopes are %q and %q", long.Scope, short.Scope)
 	}
 }
 
@@ -112,16 +102,6 @@ func mustRedacted(t *testing.T, err error) {
 	}
 }
 
-func TestTokenEndpoint_AliasIsSameHandler(t *testing.T) {
-	p := inParallel(t)
-	attempt := p.DemoConnector().Begin()
-	code := attempt.Code(t, p.Person(t, p.Demo.Users.Owner))
-	p.API().Form(t, "/token", change(attempt.CodeForm(code), "code", "x")).
-		WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-	p.API().Form(t, "/token", attempt.CodeForm(code)).Tokens(t)
-	p.API().Form(t, "/token", url.Values{}).WantsFlat(t, http.StatusBadRequest, "invalid_request")
-}
-
 // "a wrong secret does not count". That another client does not, token.TestExchange_FifthMismatchRevokesGrant shows.
 func TestCode_WrongSecretsDoNotBurnCode(t *testing.T) {
 	p, ws := inWorkspace(t)
@@ -133,32 +113,6 @@ func TestCode_WrongSecretsDoNotBurnCode(t *testing.T) {
 		app.Exchange(t, body).WantsFlat(t, http.StatusBadRequest, "invalid_client")
 	}
 	app.Exchange(t, app.Body(code)).Tokens(t)
-}
-
-// Contract, section 3, with concurrent exchanges of a code: exactly one wins. All others are replays, so the grant is
-// revoked afterwards, and no other grant of the same user and application. The races of refreshes are in
-// grant.TestG2_RaceHasOneWinnerAndRevokesGrant, and those of e2e/torture run on two processes.
-func TestRaces_OneWinnerAndGrantRevoked(t *testing.T) {
-	p, ws := inWorkspace(t)
-	owner, app := p.Person(t, ws.Owner), ws.Confidential(t, "", harness.ReadProgrammes)
-	long := app.Connect(t, owner)
-	for range 5 {
-		body := app.Body(app.Code(t, owner))
-		var winners []harness.Tokens
-		for _, answer := range harness.Concurrently(4, func(int) harness.Answer { return app.Exchange(t, body) }) {
-			if answer.Status == http.StatusOK {
-				winners = append(winners, answer.Tokens(t))
-			} else {
-				answer.WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			}
-		}
-		if len(winners) != 1 {
-			t.Fatalf("%d of 4 requests won", len(winners))
-		}
-		p.In(ws.Workspace, winners[0].AccessToken).Get(t, programmes).
-			WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	}
-	p.In(ws.Workspace, long.AccessToken).Get(t, programmes).Wants(t, http.StatusOK)
 }
 
 // "A superseded refresh token: 400 invalid_grant, and the grant is revoked, at once, for refresh and access tokens

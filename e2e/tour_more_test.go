@@ -1,11 +1,22 @@
 package e2e
 
 import (
-	"fmt"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v2/jwa"
+	"github.com/lestrrat-go/jwx/v2/jwk"
+	"github.com/lestrrat-go/jwx/v2/jws"
 
 	"github.com/almonerhq/almoner/deploy/local/demo"
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -32,32 +43,26 @@ func longPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user 
 		long.Confidential(i.t, "", harness.ReadProgrammes)
 	}
 	for _, page := range []string{"/settings/developers", "/settings/applications", "/settings/members"} {
-		i.Open(p.AppURL + page + here)
-		i.See(".pager")
+		i.OpenAndSee(p.AppURL+page+here, ".pager")
 		i.look("26 rows of a workspace with a long name: " + page)
 	}
-	i.Open(p.AuthorizeURL(long.Connector(i.t, harness.ReadProgrammes).Begin().Query))
-	i.See(approveButton)
+	i.OpenAndSee(p.AuthorizeURL(long.Connector(i.t, harness.ReadProgrammes).Begin().Query), approveButton)
 	i.look("consent in a workspace with a long name")
 
 	application := ws.Connector(i.t, harness.ReadProgrammes)
 	for range 2 {
 		application.Connect(i.t, p.Person(i.t, user))
 	}
-	i.Open(p.AppURL + "/settings/apps")
-	i.See(`form[action="/settings/apps/disconnect-all"]`)
+	i.OpenAndSee(p.AppURL+"/settings/apps", `form[action="/settings/apps/disconnect-all"]`)
 	i.look("connected apps, disconnect all")
-	i.Click(`form[action="/settings/apps/disconnect-all"] button`)
-	i.See("#ended")
-	i.look("connected apps, ended")
+	i.after(`form[action="/settings/apps/disconnect-all"] button`, "#ended", "connected apps, ended")
 }
 
 // emptyPages opens lists without entries, as the owner of a new workspace and as a user without a workspace see them.
 func emptyPages(i *inspector, p *harness.Product) {
 	i.t.Helper()
 	owner := p.NewWorkspace(i.t).Owner
-	i.Open(p.AppURL + "/login")
-	i.SignIn(owner.Email, owner.Password)
+	i.OpenAs(owner, p.AppURL+"/login")
 	i.See("#workspaces")
 	for _, page := range []string{"apps", "applications", "connectors", "connectors/log", "members"} {
 		i.Open(p.AppURL + "/settings/" + page)
@@ -91,9 +96,7 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 	i.Open(p.AppURL + "/settings/webhooks" + here)
 	i.look("webhooks, one failing")
 	i.Open(p.AppURL + "/settings/webhooks/new" + here)
-	i.Click(`form[action="/settings/developers/webhooks"] .button-main`)
-	i.See("#problem")
-	i.look("new webhook endpoint with errors")
+	i.after(`form[action="/settings/developers/webhooks"] .button-main`, "#problem", "new webhook endpoint with errors")
 }
 
 // mailPages opens the page of make run that shows the mails, and a mail as mail programs show it, below its
@@ -118,12 +121,10 @@ func mailPages(i *inspector, box *mailbox.Mailbox, user demo.User) {
 // errorPages opens pages about errors as a signed-in user sees them.
 func errorPages(i *inspector, p *harness.Product, here string) {
 	i.t.Helper()
-	i.Open(p.AppURL + "/settings/nothing")
-	i.See("#group-workspace")
+	i.OpenAndSee(p.AppURL+"/settings/nothing", "#group-workspace")
 	i.look("signed in: page not found")
 	release := p.Database.Hold(i.t, `lock table account.oauth_clients in access exclusive mode`)
-	i.Open(p.AppURL + "/settings/applications" + here)
-	i.See("#group-workspace")
+	i.OpenAndSee(p.AppURL+"/settings/applications"+here, "#group-workspace")
 	i.look("signed in: unavailable")
 	release()
 }
@@ -133,17 +134,90 @@ func formPages(i *inspector, p *harness.Product, ws harness.TestWorkspace) {
 	i.t.Helper()
 	welsh, _ := formWithTexts(i.t, p, ws, "cy")
 	i.at(p.BaseURL + "/v1/engage/public/forms/" + welsh + "/embed")
-	var key string
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">
-			<title>Harbour Trust</title><link rel="icon" href="data:,">
-			<body style="font-family:sans-serif"><main><h1>Harbour Trust</h1><p>A website with a white page.</p>
-			<script src="%s/v1/engage/public/embed.js" data-form="%s" async></script></main>`, p.BaseURL, key)
-	}))
-	i.t.Cleanup(site.Close)
-	key, _ = formWithTexts(i.t, p, ws, "en", site.URL)
-	i.Open(site.URL)
-	i.See("iframe")
+	site, _ := newWebsite(i.t, p, ws, "")
+	i.OpenAndSee(site, "iframe")
 	i.look(onWebsite)
+}
+
+// A provider is an OpenID Connect provider that signs everyone in at once, with the address email.
+type provider struct {
+	email string // set it before a sign-in
+
+	server *httptest.Server
+	key    *ecdsa.PrivateKey
+	mu     sync.Mutex
+	nonce  string // of the last authorization request
+}
+
+const providerClient = "almoner"
+
+// newProvider starts a provider.
+func newProvider(t testing.TB) *provider {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	p := &provider{key: key}
+	p.server = httptest.NewServer(p)
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+// settings are those of a deployment with this provider, which it calls by the name Riverside.
+func (p *provider) settings() map[string]string {
+	return map[string]string{
+		"ALMONER_UPSTREAM_ISSUER":        p.server.URL,
+		"ALMONER_UPSTREAM_CLIENT_ID":     providerClient,
+		"ALMONER_UPSTREAM_CLIENT_SECRET": "not a secret",
+		"ALMONER_UPSTREAM_NAME":          "Riverside",
+	}
+}
+
+// ServeHTTP serves the provider's metadata, keys, authorization endpoint and token endpoint.
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answer := func(body any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	switch r.URL.Path {
+	case "/.well-known/openid-configuration":
+		answer(map[string]any{
+			"issuer":                                p.server.URL,
+			"authorization_endpoint":                p.server.URL + "/authorize",
+			"token_endpoint":                        p.server.URL + "/token",
+			"jwks_uri":                              p.server.URL + "/jwks",
+			"id_token_signing_alg_values_supported": []string{"ES256"},
+		})
+	case "/jwks":
+		public, _ := jwk.FromRaw(p.key.Public())
+		_ = public.Set(jwk.KeyIDKey, "one")
+		answer(map[string]any{"keys": []any{public}})
+	case "/authorize":
+		q := r.URL.Query()
+		p.nonce = q.Get("nonce")
+		back := url.Values{"code": {rand.Text()}, "state": {q.Get("state")}}
+		http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
+	case "/token":
+		claims, _ := json.Marshal(map[string]any{
+			"iss":            p.server.URL,
+			"aud":            providerClient,
+			"sub":            p.email,
+			"nonce":          p.nonce,
+			"iat":            time.Now().Unix(),
+			"exp":            time.Now().Add(time.Minute).Unix(),
+			"email":          p.email,
+			"email_verified": true,
+		})
+		headers := jws.NewHeaders()
+		_ = headers.Set(jws.KeyIDKey, "one")
+		signed, err := jws.Sign(claims, jws.WithKey(jwa.ES256, p.key, jws.WithProtectedHeaders(headers)))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer(map[string]any{"id_token": string(signed), "access_token": rand.Text(), "token_type": "Bearer"})
+	default:
+		http.NotFound(w, r)
+	}
 }

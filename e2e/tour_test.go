@@ -15,7 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
 
-// The tour opens each page, for axe-core (browser_axe_test.go) and for pictures (screenshots_test.go).
+// The tour opens each page, for axe-core and for pictures (browser_axe_test.go).
 
 // A linked holds addresses of pages that need a secret.
 type linked struct{ reset, invitation, emailOld, emailNew string }
@@ -84,9 +84,7 @@ func tour(t *testing.T, in []view, inspect func(i *inspector, page string, v vie
 	mailPages(i, s.Mailbox(), user)
 	form := p.BaseURL + "/v1/engage/public/forms/" + p.Demo.Engage.EmbedKey + "/embed"
 	i.at(form)
-	i.Click("button[type=submit]")
-	i.See(".alert")
-	i.look("the form with errors")
+	i.after("button[type=submit]", ".alert", "the form with errors")
 	i.at(p.BaseURL + "/v1/engage/public/forms/alm_embed_unknown/embed")
 	formPages(i, p, ws)
 	i.at(p.BaseURL + "/v1/docs")
@@ -110,9 +108,7 @@ func signedOutPages(i *inspector, p *harness.Product, to linked) {
 		i.at(page)
 	}
 	i.Open(p.AppURL + "/login/forgotten")
-	i.Click("button[type=submit]")
-	i.See("#email-note")
-	i.look("forgotten, without an address")
+	i.after("button[type=submit]", "#email-note", "forgotten, without an address")
 }
 
 // takeoverPage signs in with the identity provider as a user whose address was never confirmed.
@@ -123,9 +119,7 @@ func takeoverPage(i *inspector, p *harness.Product, riverside *provider) {
 		`update account.users set email_proven_at = null, email_proven_by = null where id = $1`, user.ID)
 	riverside.email = user.Email
 	i.Open(p.AppURL + "/login")
-	i.Click(`a[href^="/login/upstream"]`)
-	i.See(`form[action="/login/upstream/confirm"]`)
-	i.look("confirmation of an e-mail address")
+	i.after(`a[href^="/login/upstream"]`, `form[action="/login/upstream/confirm"]`, "confirmation of an e-mail address")
 }
 
 // consentPages signs in while it opens the pages.
@@ -162,8 +156,7 @@ func consentPages(
 	p.Database.SetLLM(i.t, off.Workspace, false)
 	i.Open(p.AuthorizeURL(application.Begin().Query))
 	i.look("refusal: LLM integration off")
-	i.Open(p.AuthorizeURL(p.DocumentClient(document, landing.uri, p.BaseURL+"/mcp").Begin().Query))
-	i.See(".box-closed")
+	i.OpenAndSee(p.AuthorizeURL(p.DocumentClient(document, landing.uri, p.BaseURL+"/mcp").Begin().Query), ".box-closed")
 	i.look("choice of a workspace, one of them closed")
 }
 
@@ -184,13 +177,9 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	}
 	i.at(to.invitation)
 	i.Open(p.AppURL + "/settings/members/member" + here + "&id=" + ws.Owner.ID)
-	i.Click(`form[action="/settings/members/remove"] button`)
-	i.See("input[name=confirm] ~ button")
-	i.look("removal of a member")
+	i.after(`form[action="/settings/members/remove"] button`, "input[name=confirm] ~ button", "removal of a member")
 	i.Open(p.AppURL + "/settings/user")
-	i.Click(`form[action="/settings/members/leave"] button`)
-	i.See("input[name=confirm] ~ button")
-	i.look("leaving a workspace")
+	i.after(`form[action="/settings/members/leave"] button`, "input[name=confirm] ~ button", "leaving a workspace")
 	i.Open(p.AppURL + "/settings/members/invite" + here)
 	i.Fill("#invite-email", "ada")
 	i.Press(EnterKey)
@@ -198,9 +187,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	i.look("invitation with errors")
 	i.Open(p.AppURL + "/settings/user/email")
 	i.Press(TabKey)
-	i.Click(`form[action="/settings/user/email"] button`)
-	i.See("#email-note")
-	i.look("change of address with errors")
+	i.after(`form[action="/settings/user/email"] button`, "#email-note", "change of address with errors")
 	developerPages(i, p, ws, here)
 	longPages(i, p, ws, user)
 	errorPages(i, p, here)
@@ -212,8 +199,7 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 	i.t.Helper()
 	i.Open(p.AppURL + "/settings/developers" + here)
 	i.Click("summary.columns")
-	i.Click(`a[href^="/settings/developers/replace"]`)
-	i.See(`form[action="/settings/developers/tokens/replace"]`)
+	i.ClickAndSee(`a[href^="/settings/developers/replace"]`, `form[action="/settings/developers/tokens/replace"]`)
 	i.look("replacement of a token")
 	i.Open(p.AppURL + "/settings/applications" + here)
 	i.Open(harness.Evaluate[string](i.Browser, `document.querySelector("a[href*='/applications/secret']").href`))
@@ -225,9 +211,7 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 	}).Wants(i.t, http.StatusCreated).Object(i.t)
 	webhookPages(i, p, here, made["id"].(string))
 	i.Open(p.AppURL + "/settings/developers/new" + here)
-	i.Click(`form[action="/settings/developers/tokens"] button[type=submit]`)
-	i.See("#problem")
-	i.look("new token with errors")
+	i.after(`form[action="/settings/developers/tokens"] button[type=submit]`, "#problem", "new token with errors")
 	i.Fill("#token-name", "Quarterly figures")
 	i.Click(`input[name=permissions]`)
 	i.Press(EnterKey)
@@ -235,14 +219,11 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 	met.AddAll(harness.Evaluate[string](i.Browser, `document.getElementById("shown-value").value`))
 	i.look("new token, shown once")
 	i.Open(p.AppURL + "/settings/applications/new" + here)
-	i.Click(`form[action="/settings/developers/apps"] button[type=submit]`)
-	i.See("#problem")
-	i.look("new application with errors")
+	i.after(`form[action="/settings/developers/apps"] button[type=submit]`, "#problem", "new application with errors")
 	i.Fill("#app-name", "Gift Aid export")
 	i.Fill("#app-redirects", harness.RedirectURI)
 	i.Click("input[name=permissions]")
-	i.Click(`form[action="/settings/developers/apps"] button[type=submit]`)
-	i.See("#shown-value")
+	i.ClickAndSee(`form[action="/settings/developers/apps"] button[type=submit]`, "#shown-value")
 	met.AddAll(harness.Evaluate[string](i.Browser, `document.getElementById("shown-value").value`))
 	i.look("client secret, shown once")
 }
@@ -253,8 +234,7 @@ func secondFactorPages(i *inspector, p *harness.Product, user demo.User) {
 	i.Open(p.AppURL + "/settings/security/authenticator")
 	setUp(i.t, i.Browser)
 	i.look("recovery codes")
-	i.Click(`form[action="/logout"] button`)
-	i.See("#email")
+	i.ClickAndSee(`form[action="/logout"] button`, "#email")
 	i.SignIn(user.Email, user.Password)
 	i.See("#code")
 	i.look("sign-in code")

@@ -43,23 +43,17 @@ func TestEarlierPrograms_WorkOnNewSchema(t *testing.T) {
 			attempt := first.Begin()
 			code := attempt.Code(t, c.first.Person(t, c.first.Demo.Users.Owner)) // sign-in and consent
 			tokens := then.Post(t, attempt.CodeForm(code)).Tokens(t)
-			for _, p := range []*harness.Product{c.then, c.first} {
-				readsProgrammes(t, p, tokens)
-			}
+			readsProgrammes(t, c.then, tokens)
+			readsProgrammes(t, c.first, tokens)
 			next := first.Refresh(t, tokens.RefreshToken).Tokens(t)
 			last := then.Refresh(t, next.RefreshToken).Tokens(t)
-			for _, p := range []*harness.Product{c.first, c.then} {
-				readsProgrammes(t, p, last)
-			}
+			readsProgrammes(t, c.first, last)
+			readsProgrammes(t, c.then, last)
 			// A replay at one process revokes the grant for both.
 			first.Refresh(t, tokens.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
 			then.Refresh(t, last.RefreshToken).WantsFlat(t, http.StatusBadRequest, "invalid_grant")
-			for _, p := range []*harness.Product{c.then, c.first} {
-				seen := p.DemoService().Introspect(t, last.AccessToken).Wants(t, http.StatusOK).Object(t)
-				if active := seen["active"]; active != false {
-					t.Errorf("active is %v after the replay", active)
-				}
-			}
+			wantsActive(t, c.then, last, false)
+			wantsActive(t, c.first, last, false)
 			// A submission that one process accepts is processed by either.
 			status := formOf(c.first).accepted(t)
 			if end := formOf(c.then).ends(t, status); end != "processed" {
@@ -115,12 +109,16 @@ func TestEarlierPrograms_PrecedeNewestMigrations(t *testing.T) {
 
 func readsProgrammes(t *testing.T, p *harness.Product, tokens harness.Tokens) {
 	t.Helper()
-	p.API().With("X-Tenant-Id", tokens.WorkspaceID).With("Authorization", "Bearer "+tokens.AccessToken).
-		Get(t, programmes).
-		Wants(t, http.StatusOK)
+	p.As(tokens.AccessToken).With("X-Tenant-Id", tokens.WorkspaceID).Get(t, programmes).Wants(t, http.StatusOK)
+	wantsActive(t, p, tokens, true)
+}
+
+// wantsActive checks what introspection says of an access token.
+func wantsActive(t *testing.T, p *harness.Product, tokens harness.Tokens, want bool) {
+	t.Helper()
 	seen := p.DemoService().Introspect(t, tokens.AccessToken).Wants(t, http.StatusOK).Object(t)
-	if active := seen["active"]; active != true {
-		t.Errorf("active is %v", active)
+	if seen["active"] != want {
+		t.Errorf("active is %v, want %t", seen["active"], want)
 	}
 }
 
@@ -170,51 +168,27 @@ func emptyDatabase(t *testing.T, name string) (address string, connection *pgx.C
 	return owner.String(), connection
 }
 
-// content returns the names of all tables, indexes and functions of a database, and the rows of the version tables.
-func content(t *testing.T, connection *pgx.Conn, versions ...string) string {
-	t.Helper()
-	queries := []string{
-		"select c.oid::regclass::text || ' ' || c.relfilenode from pg_class c where " +
-			"c.relnamespace::regnamespace::text not in ('pg_catalog', 'pg_toast', 'information_schema') order by 1",
-		"select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text not in " +
-			"('pg_catalog', 'information_schema') order by 1",
-	}
-	for _, table := range versions {
-		queries = append(queries, "select v::text from "+table+" v order by 1")
-	}
-	var all []string
-	for _, sql := range queries {
-		rows, _ := connection.Query(t.Context(), sql)
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		must(t, err)
-		all = append(all, lines...)
-	}
-	return strings.Join(all, "\n")
-}
-
 // Deployments use the exit status of `migrate --check` to see whether the schema matches the program
 // (deploy/UPGRADING.md).
 func TestMigrate_CheckReportsStatusWithoutChanges(t *testing.T) {
 	t.Parallel()
 	address, connection := emptyDatabase(t, "nobody_migrated")
-	var versions []string
 	for _, program := range []string{"authserver", "resourceapi"} {
 		check := func(want int, words string) {
 			t.Helper()
-			before := content(t, connection, versions...)
+			before := dumped(t, address)
 			output, status := migrates(t, program, address, "--check")
 			if status != want || !strings.Contains(output, words) {
 				t.Errorf("%s migrate --check: %d %s, want %d and %q", program, status, output, want, words)
 			}
-			if after := content(t, connection, versions...); after != before {
-				t.Errorf("%s migrate --check has changed the database from\n%s\nto\n%s", program, before, after)
+			if after := dumped(t, address); after != before {
+				t.Errorf("%s migrate --check has changed the database: %s", program, firstDifference(after, before))
 			}
 		}
 		check(3, "_base.sql")
 		if output, status := migrates(t, program, address); status != 0 {
 			t.Fatalf("%s migrate: %d %s", program, status, output)
 		}
-		versions = append(versions, "goose_"+program)
 		check(0, "up to date")
 		_, err := connection.Exec(t.Context(),
 			fmt.Sprintf("insert into goose_%s (version_id, is_applied) values (99999, true)", program))
@@ -323,61 +297,49 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 	connector := ws.Connector(t, harness.ReadProgrammes)
 	assistant := ws.ConnectorFor(t, p.BaseURL+"/mcp", harness.ReadProgrammes)
 	app := ws.Confidential(t, "", harness.APIAccess, harness.ReadProgrammes)
+	connect := func() held {
+		return held{
+			connector.Connect(t, owner).AccessToken, assistant.Connect(t, owner).AccessToken,
+			app.Connect(t, owner).AccessToken,
+		}
+	}
 	connected := connector.Connect(t, owner)
-	stolen := held{connected.AccessToken, assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken}
+	stolen := connect()
 	kid := keyOf(t, stolen.rest)
-	works := func(what string, tokens held) {
+	works := func(what string, tokens held, rest, account int, active bool) {
 		t.Helper()
 		t.Log(what)
-		p.In(ws.Workspace, tokens.rest).Get(t, harness.ListPath).Wants(t, http.StatusOK)
-		rpc(t, mcp(p, tokens.mcp), "tools/list", nil).Wants(t, http.StatusOK)
-		p.As(tokens.account).Get(t, ws.Clients()).Wants(t, http.StatusOK)
+		p.In(ws.Workspace, tokens.rest).Get(t, harness.ListPath).Wants(t, rest)
+		rpc(t, mcp(p, tokens.mcp), "tools/list", nil).Wants(t, rest)
+		p.As(tokens.account).Get(t, ws.Clients()).Wants(t, account)
 		for _, token := range []string{tokens.rest, tokens.mcp, tokens.account} {
-			if active := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; active != true {
-				t.Errorf("introspection returns active: %v", active)
+			if got := service.Introspect(t, token).Wants(t, http.StatusOK).Object(t)["active"]; got != active {
+				t.Errorf("introspection returns active: %v, want %t", got, active)
 			}
 		}
 	}
-	works("before the rotation", stolen)
+	works("before the rotation", stolen, http.StatusOK, http.StatusOK, true)
 
 	administer(t, running, "keys", "rotate")
-	var other held
-	await.True(t, "the next key signs", func() bool {
-		other.rest = connector.Connect(t, owner).AccessToken
-		return keyOf(t, other.rest) != kid
-	})
-	other.mcp, other.account = assistant.Connect(t, owner).AccessToken, app.Connect(t, owner).AccessToken
-	works("under the next key", other)
-	works("under the retired key", stolen)
+	await.True(t, "the next key signs", func() bool { return keyOf(t, connector.Connect(t, owner).AccessToken) != kid })
+	other := connect()
+	works("under the next key", other, http.StatusOK, http.StatusOK, true)
+	works("under the retired key", stolen, http.StatusOK, http.StatusOK, true)
 
 	administer(t, running, "keys", "remove", "--", kid)
-	p.In(ws.Workspace, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
-	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
-	p.As(stolen.account).Get(t, ws.Clients()).Wants(t, http.StatusForbidden)
-	for _, token := range []string{stolen.rest, stolen.mcp, stolen.account} {
-		wantsInactive(t, service.Introspect(t, token))
-	}
-	works("under the other key, after the removal", other)
-	// The current key is removed: the processes sign with the next one at once, before they read the keys again.
+	works("under the removed key", stolen, http.StatusUnauthorized, http.StatusForbidden, false)
+	works("under the other key, after the removal", other, http.StatusOK, http.StatusOK, true)
+	// The current key is removed: the processes sign with the next one at once, before they read the keys again. The
+	// grants remain: a refresh returns a token of the other key.
 	current := keyOf(t, other.rest)
-	before := connector.Connect(t, owner)
 	administer(t, running, "keys", "remove", "--", current)
 	for _, tokens := range []harness.Tokens{
-		connector.Refresh(t, before.RefreshToken).Tokens(t), connector.Connect(t, owner), app.Connect(t, owner),
+		connector.Refresh(t, connected.RefreshToken).Tokens(t), connector.Connect(t, owner), app.Connect(t, owner),
 	} {
 		if keyOf(t, tokens.AccessToken) == current {
 			t.Error("a removed key signed a token")
 		}
-		p.In(ws.Workspace, tokens.AccessToken).Get(t, harness.ListPath).Wants(t, http.StatusOK)
-	}
-	// The grants remain: a refresh returns a token of the other key.
-	connector.List(t, connector.Refresh(t, connected.RefreshToken).Tokens(t)).Wants(t, http.StatusOK)
-}
-
-func wantsInactive(t *testing.T, answer harness.Answer) {
-	t.Helper()
-	if got := strings.TrimSpace(string(answer.Wants(t, http.StatusOK).Body)); got != `{"active":false}` {
-		t.Errorf("want {\"active\":false}:\n%s", answer)
+		connector.List(t, tokens).Wants(t, http.StatusOK)
 	}
 }
 
