@@ -9,10 +9,14 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/shared/client"
-	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
-var must = testkit.Must
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // The secret, message and signature are those of the specification of Standard Webhooks.
 const (
