@@ -66,7 +66,8 @@ func (v *settingsTour) endsConnectionAndSwitchesLLM(member demo.User) {
 
 func (v *settingsTour) changesNameMailsAndPassword() {
 	v.Helper()
-	v.OpenAndSee(v.p.AppURL+"/settings/user", `input[readonly][value="`+v.ws.Workspace.ID+`"]`)
+	v.Open(v.p.AppURL + "/settings/user")
+	v.ClickAndSee("#workspaces ~ .rows summary", `input[readonly][value="`+v.ws.Workspace.ID+`"]`)
 	v.Click("#you ~ .row-actions summary")
 	harness.Evaluate[bool](v.Browser, `!(document.getElementById("name").value = "")`)
 	v.Fill("#name", "Morgan Reed")
@@ -123,8 +124,9 @@ func (v *settingsTour) changesPermissionsAndWithdrawsInvitation(member demo.User
 func (v *settingsTour) leavesWorkspace(member demo.User) {
 	v.Helper()
 	v.Browser.SignIn(member.Email, member.Password)
-	v.See("#workspaces")
-	v.Click(`form[action="/settings/members/leave"] button`)
+	const leave = `form[action="/settings/members/leave"] button`
+	v.ClickAndSee("#workspaces ~ .rows summary", leave)
+	v.Click(leave)
 	v.ClickAndSee(`input[name=confirm] ~ button`, ".alert-good")
 	v.wants("left", `select count(*) from account.users u where u.id = $1
 		and not exists (select from account.memberships where user_id = u.id)`, member.ID)

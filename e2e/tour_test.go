@@ -179,6 +179,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	i.Open(p.AppURL + "/settings/members/member" + here + "&id=" + ws.Owner.ID)
 	i.after(`form[action="/settings/members/remove"] button`, "input[name=confirm] ~ button", "removal of a member")
 	i.Open(p.AppURL + "/settings/user")
+	i.Click("#workspaces ~ .rows summary")
 	i.after(`form[action="/settings/members/leave"] button`, "input[name=confirm] ~ button", "leaving a workspace")
 	i.Open(p.AppURL + "/settings/members/invite" + here)
 	i.Fill("#invite-email", "ada")

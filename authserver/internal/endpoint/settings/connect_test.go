@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
@@ -36,12 +37,13 @@ func TestConnect_FindsNewConnection(t *testing.T) {
 	site := shared(t)
 	ada := site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
-	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
+	connector := func() client.Client { return site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead) }
+	site.Redeemed(connector(), ada.ID)
 	look := browser.Get(connect).Attribute("[data-watch]", "data-watch")
 	browser.Get(look).Wants(http.StatusNoContent)
-	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), site.Member(perm.ProgrammesRead).ID)
+	site.Redeemed(connector(), site.Member(perm.ProgrammesRead).ID)
 	browser.Get(look).As("of another user").Wants(http.StatusNoContent)
-	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
+	site.Redeemed(connector(), ada.ID)
 	browser.Get(look).Wants(http.StatusOK).Contains(`"workspace":"Riverside Food Bank"`)
 	browser.Get(connect + "/new?since=x").Wants(http.StatusNoContent)
 	site.Browser().Get(look).Wants(http.StatusSeeOther)

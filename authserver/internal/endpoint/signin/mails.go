@@ -157,8 +157,8 @@ func kept(form url.Values) (keep []uuid.UUID) {
 	return keep
 }
 
-// resetPassword serves POST /login/reset (token, new-password, remove, listed, end-…): it signs the user in, or asks for
-// a code first; else the form again (400, 404, 429, 503).
+// resetPassword serves POST /login/reset (token, new-password, remove, listed, end-…): it signs the user in, or asks
+// for a code first; else the form again (400, 404, 429, 503).
 func (h *Handler) resetPassword(v *visit) error {
 	ctx := v.r.Context()
 	link, page, err := h.resetPage(v) // before the password is hashed, which is costly

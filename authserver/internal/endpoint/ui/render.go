@@ -18,7 +18,6 @@ import (
 	"embed"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"log/slog"
@@ -194,7 +193,7 @@ func (p *Pages) functions() template.FuncMap {
 
 // cursorLink returns the link that adds the MCP endpoint with this address to Cursor (cursor.com, MCP install links).
 func (p *Pages) cursorLink(address string) template.URL {
-	server, _ := json.Marshal(map[string]string{"url": address}) // a string always marshals
+	server, _ := web.EncodeJSON(map[string]string{"url": address}) // strings can always be encoded
 	query := url.Values{"name": {p.brand.Name()}, "config": {base64.StdEncoding.EncodeToString(server)}}
 	return template.URL("cursor://anysphere.cursor-deeplink/mcp/install?" + query.Encode())
 }
@@ -202,7 +201,7 @@ func (p *Pages) cursorLink(address string) template.URL {
 // vscodeLink returns the link that adds the MCP endpoint with this address to VS Code (code.visualstudio.com, MCP
 // developer guide).
 func (p *Pages) vscodeLink(address string) template.URL {
-	server, _ := json.Marshal(map[string]string{"name": p.brand.Name(), "type": "http", "url": address})
+	server, _ := web.EncodeJSON(map[string]string{"name": p.brand.Name(), "type": "http", "url": address})
 	return template.URL("vscode:mcp/install?" + url.PathEscape(string(server)))
 }
 

@@ -1,13 +1,13 @@
 // A button beside each password shows what was typed. A form is sent with its passwords hidden again, so that the browser
 // keeps none of them among the texts that it suggests.
 document.querySelectorAll('input[type="password"]').forEach(function (field) {
-  var button = document.createElement("button");
+  var button = document.createElement("input"); // programs press the first button element of a form
   button.type = "button";
   button.className = "button reveal";
 
   function show(shown) {
     field.type = shown ? "text" : "password";
-    button.textContent = shown ? "Hide" : "Show";
+    button.value = shown ? "Hide" : "Show";
     button.setAttribute("aria-label", shown ? "Hide the password" : "Show the password");
   }
 
