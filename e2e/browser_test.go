@@ -148,9 +148,20 @@ const layoutFaults = `(() => {
 		if (e.scrollWidth > e.clientWidth) faults.push("a table scrolls sideways: " + e.scrollWidth);
 	if ([...document.querySelectorAll("td time")].some(e => !(e.title + e.textContent).includes("UTC")))
 		faults.push("no time zone for the times");
-	if (document.querySelectorAll("h1").length !== 1) faults.push("not exactly one h1");
+	for (const one of ["h1", "main"])
+		if (document.querySelectorAll(one).length !== 1) faults.push("not exactly one " + one);
+	if (!document.documentElement.lang) faults.push("no language");
+	let level = 0;
+	for (const h of document.querySelectorAll("h1,h2,h3,h4")) {
+		if (+h.tagName[1] > level + 1) faults.push("a heading skips a level: " + h.textContent);
+		level = +h.tagName[1];
+	}
+	for (const e of document.querySelectorAll("input:not([type=hidden]),select,textarea"))
+		if (e.checkVisibility() && !e.labels.length && !e.getAttribute("aria-label"))
+			faults.push("no label: " + e.name);
 	for (const e of document.querySelectorAll("button,summary,a[href]")) {
 		if (!e.checkVisibility()) continue;
+		if (!(e.getAttribute("aria-label") || e.textContent).trim()) faults.push("no name: " + e.outerHTML);
 		const box = e.getBoundingClientRect(), inline = getComputedStyle(e).display === "inline";
 		if (!inline && !e.classList.contains("skip") && (box.height < 24 || box.width < 24))
 			faults.push("target smaller than 24 pixels: " + e.textContent);

@@ -252,7 +252,11 @@ func TestTie_FirstUseRevokesReplacedTokens(t *testing.T) {
 			return p.As(token).Get(t, o.Clients())
 		},
 		"introspection": func(_ harness.TestWorkspace, token string) harness.Answer {
-			return p.DemoService().Introspect(t, token)
+			answer := p.DemoService().Introspect(t, token)
+			if active := answer.Wants(t, http.StatusOK).Object(t)["active"]; active != true {
+				t.Errorf("active is %v, want true", active)
+			}
+			return answer
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

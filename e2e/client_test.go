@@ -248,11 +248,16 @@ func TestClient_Forms(t *testing.T) {
 	public := "/v1/engage/public/forms/" + form.EmbedKey
 	answers := map[string]any{"email": "ada@example.org", "hours": 3.50, "days": []string{"Friday"}, "news": true}
 	submit(t, p.API(), public, answers).Wants(t, http.StatusAccepted)
+	found := 0
 	for sent, err := range forms.Submissions(ctx, form.ID) {
+		found++
 		if err != nil || sent.Answers["email"] != "ada@example.org" || len(sent.Consents) != 1 ||
 			!sent.Consents[0].Given {
 			t.Errorf("%+v %v", sent, err)
 		}
+	}
+	if found != 1 {
+		t.Errorf("%d submissions, want 1", found)
 	}
 	exported, err := forms.Export(ctx, form.ID, client.CSV, client.SubmissionFilter{})
 	must(t, err)

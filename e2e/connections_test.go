@@ -55,6 +55,9 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	says(connector.Refresh(t, refreshed.RefreshToken), "Refused", "LLM integration off")
 	p.Database.SetLLM(t, ws.Workspace, true)
 	says(connector.Refresh(t, tokens.RefreshToken), "Ended", "old refresh token")
+	p.Database.SetLLM(t, ws.Workspace, false)
+	says(owner.Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused",
+		"LLM integration off")
 }
 
 // The connector policy of a workspace: lowering it narrows existing connections at their next request; raising it

@@ -20,8 +20,8 @@ func TestDescribed_WorkspaceForms(t *testing.T) {
 	p := inParallel(t)
 	api := workspaceOf(p, p.NewWorkspace(t))
 	fields := []map[string]any{{"name": "email", "label": "E-mail", "type": "email"}}
-	made := keyed(t, api, http.MethodPost, forms, map[string]any{"title": "Volunteer", "fields": fields},
-		http.StatusCreated)
+	made := keyed(t, api, http.MethodPost, forms, map[string]any{"title": "Volunteer", "fields": fields,
+		"allowedOrigins": []string{}}, http.StatusCreated)
 	form := forms + "/" + made.Object(t)["id"].(string)
 	tag := api.Get(t, form).Wants(t, http.StatusOK).Header.Get("ETag")
 	closed := map[string]any{"enabled": false}

@@ -210,7 +210,7 @@ func TestProgrammes_WritesTakeEffectOnce(t *testing.T) {
 	made := keyed(t, api, http.MethodPut, external, pantry, http.StatusCreated).Object(t)
 	api.JSON(t, http.MethodPut, external, pantry).Wants(t, http.StatusOK)
 	one := programmes + "/" + made["id"].(string)
-	keyed(t, api, http.MethodPost, programmes, pantry, http.StatusCreated)
+	draft := keyed(t, api, http.MethodPost, programmes, pantry, http.StatusCreated).Object(t)["id"].(string)
 	keyed(t, api, http.MethodPatch, one, map[string]any{"summary": "Food"}, http.StatusOK)
 	active := map[string]any{"to": "active"}
 	keyed(t, api, http.MethodPost, one+"/transitions", active, http.StatusOK)
@@ -226,7 +226,7 @@ func TestProgrammes_WritesTakeEffectOnce(t *testing.T) {
 	once.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nBook club\n").Wants(t, http.StatusAccepted)
 	once.Send(t, http.MethodPost, programmes+"/imports", "text/csv", "name\nSwimming\n").
 		WantsNested(t, http.StatusConflict, "CONFLICT")
-	deleted(t, api, one, http.StatusNoContent)
+	deleted(t, api, programmes+"/"+draft, http.StatusNoContent)
 }
 
 // What is erased of each, and what stays, TestErase_SubmissionFormAndSupporter of resourceapi tests.

@@ -27,7 +27,8 @@ func callers(p *harness.Product) map[string]harness.API {
 func TestErrors_UnknownPathIs404BeforeAuthentication(t *testing.T) {
 	p := inParallel(t)
 	module := []string{
-		"/", "/v1", "/v1/", "/v2/programmes/programmes", "/v1/programmes", "/v1/programmes/programmes/",
+		"/", "/v1", "/v1/", "/v2/programmes/programmes", "/v1/programmes", "/v1/programmes/",
+		"/v1/programmes/programmes/",
 		"/v1/Programmes/programmes", "//v1/programmes/programmes", "/v1//programmes/programmes",
 		"/v1/programmes/./programmes", "/v1/x/../programmes/programmes", "/v1/programmes%2Fprogrammes",
 		"/v1/programmes/programmes;x=1", "/programmes/programmes", "/account/oauth/token",

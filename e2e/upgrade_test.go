@@ -328,6 +328,11 @@ func TestSigningKey_RemovedIsRejectedAtOnce(t *testing.T) {
 
 	administer(t, running, "keys", "remove", "--", kid)
 	works("under the removed key", stolen, http.StatusUnauthorized, http.StatusForbidden, false)
+	p.In(ws.Workspace, stolen.rest).Get(t, harness.ListPath).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
+	wantsChallenge(t, p, rpc(t, mcp(p, stolen.mcp), "tools/list", nil), `error="invalid_token"`)
+	if got := strings.TrimSpace(string(service.Introspect(t, stolen.rest).Body)); got != `{"active":false}` {
+		t.Errorf("introspection says more than that the token is not active: %s", got)
+	}
 	works("under the other key, after the removal", other, http.StatusOK, http.StatusOK, true)
 	// The current key is removed: the processes sign with the next one at once, before they read the keys again. The
 	// grants remain: a refresh returns a token of the other key.

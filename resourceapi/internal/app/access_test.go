@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -149,4 +151,21 @@ func TestRoutes_CheckPathAndMethodBeforeCredential(t *testing.T) {
 	}
 	// TestO1_RoutesAreThoseDescribed has the methods of every path.
 	s.do("BREW", listPath, nil, "").expect(t, 405, "METHOD_NOT_ALLOWED", "").header(t, "Allow", "GET, HEAD, POST")
+}
+
+// Step 3: the answer does not tell whether another workspace exists, or whether the user is a member of it.
+func TestAPI_OtherWorkspacesAreAlike(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	h := s.holding(workspaceID, user, perm.ProgrammesRead)
+	elsewhere := s.Workspace()
+	s.Member(elsewhere, user, perm.ProgrammesRead)
+	in := func(other uuid.UUID) answer {
+		t.Helper()
+		return s.get(listPath, h.with("X-Tenant-Id", other.String())).expect(t, 403, "FORBIDDEN", "")
+	}
+	first := in(elsewhere)
+	for _, other := range []uuid.UUID{s.Workspace(), uuid.New(), uuid.Nil} {
+		in(other).is(t, first.Body)
+	}
 }

@@ -80,8 +80,8 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 	const many = 1234
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
 		select gen_random_uuid(), $1, $2, gen_random_uuid(),
-			jsonb_build_object('about', repeat('x', 3000)), '[]', false,
-			'2026-01-01T00:00:00Z'::timestamptz + make_interval(secs => n / 3) -- some at the same moment
+			jsonb_build_object('name', '=cmd|''/C calc''!A0 "' || n || '"', 'about', repeat('x', 3000), 'hours', -n),
+			'[]', false, '2026-01-01T00:00:00Z'::timestamptz + make_interval(secs => n / 3) -- some at the same moment
 		from generate_series(1, $3) n`, h.workspace(), f.ID, many)
 
 	lines := s.export(f, h, "?format=jsonl").wants(t, 200).
@@ -92,8 +92,14 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 	}
 	var order, listed []string
 	for line := range strings.Lines(lines.Body) {
-		var one sentRecord
+		var one struct {
+			sentRecord
+			Answers map[string]any
+		}
 		must(t, json.Unmarshal([]byte(line), &one))
+		if !strings.HasPrefix(one.Answers["name"].(string), "=cmd") {
+			t.Errorf("JSON Lines changes an answer: %v", one.Answers)
+		}
 		order = append(order, one.ID.String())
 	}
 	list := f.own() + "/submissions?limit=200&createdSince=2025-01-01T00:00:00Z"
@@ -115,9 +121,11 @@ func TestExport_HasEverySubmissionOnce(t *testing.T) {
 	if len(rows) != many+1 {
 		t.Fatalf("%d rows", len(rows))
 	}
+	name, hours := slices.Index(rows[0], "answers.name"), slices.Index(rows[0], "answers.hours")
 	for i, row := range rows[1:] {
-		if row[0] != order[i] {
-			t.Fatalf("row %d is %s, want %s", i, row[0], order[i])
+		if row[0] != order[i] || !strings.HasPrefix(row[name], `'=cmd|'/C calc'!A0 "`) ||
+			!strings.HasPrefix(row[hours], "-") {
+			t.Fatalf("row %d, of submission %s: %q", i, order[i], row)
 		}
 	}
 	half := s.export(f, h, "?format=csv&createdBefore="+url.QueryEscape("2026-01-01T00:00:10Z"))

@@ -207,3 +207,21 @@ func TestSignIn_EndsPreviousSessionOfBrowser(t *testing.T) {
 	fixed.SetCookies(before)
 	fixed.Get("/login").Wants(http.StatusOK)
 }
+
+// ui.TestLocalPath_RefusesOtherHosts has the paths that are local.
+func TestSignIn_RedirectsOnlyToLocalPaths(t *testing.T) {
+	site := shared(t)
+	ada := site.Member()
+	const home = "/settings/user"
+	for asked, want := range map[string]string{
+		"":                           home,
+		"/oauth/authorize?a=1&b=%2F": "/oauth/authorize?a=1&b=%2F",
+		"//evil.example":             home,
+		"https://evil.example/":      home,
+	} {
+		form := url.Values{"email": {ada.Email}, "password": {browsertest.Password}, "return": {asked}}
+		site.Browser().Post("/login", form).As(asked).Wants(http.StatusSeeOther).LeadsTo(want)
+	}
+	site.Browser().Get("/login?return="+url.QueryEscape("//evil.example")).Keeps("/login", "return", "")
+	site.SignedIn(ada).Get("/login?return=//evil.example").LeadsTo(home)
+}

@@ -425,3 +425,13 @@ func TestRevokeAll_CallsScriptOnceForEachGrant(t *testing.T) {
 		t.Error(stats)
 	}
 }
+
+func TestScripts_AreReloadedAfterFlush(t *testing.T) {
+	r := newGrantsTest(t)
+	r.activate()
+	r.want(grant.OK)(r.rotate("a", 1, 11, 12)) // the script is loaded
+	if err := r.rdb.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.want(grant.OK)(r.rotate("b", 2, 12, 13))
+}

@@ -279,3 +279,13 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 	site.LimitConnectors(ofOthers)
 	ada.Get(path).Wants(http.StatusOK)
 }
+
+func TestPage_OtherMethodsAreRefused(t *testing.T) {
+	site := shared(t)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
+	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		page := browser.Do(method, request(confidential(app)), "", nil).As(method).Wants(http.StatusMethodNotAllowed)
+		site.Equal(method+": Allow", page.Header.Get("Allow"), "GET, HEAD, POST")
+	}
+}
