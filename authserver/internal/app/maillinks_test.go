@@ -91,7 +91,7 @@ func TestForgotten_ResetAsksForCode(t *testing.T) {
 	codes := codesOn(own.Get(appPage).Send(appPage+"/codes", browsertest.Fields{}))
 	browser := s.browser()
 	asked := sets(browser.Get(s.forgotten(who)), newPassword)
-	s.needs("the reset", asked, 200, "Your account also needs a code")
+	s.needs("the reset", asked, 200, "Your new password is set", "Your account also needs a code")
 	equal(t, "signed in before the code", inside(browser), false)
 	s.needs("a recovery code", asked.Send("/login/code", browsertest.Fields{"code": codes[0]}), 303, "/settings/user")
 	equal(t, "signed in", inside(browser), true)

@@ -233,7 +233,7 @@ func TestNavigation_IsTheSameOnSignInMethodPages(t *testing.T) {
 		few, all := reader.Get(path), manager.Get(path)
 		s.wants(path, few, 200)
 		for _, section := range []string{"developers", "connectors", "audit"} {
-			link := `<a href="/settings/` + section + `"`
+			link := `<a href="/settings/` + section + "?tenant=" + s.fixture.WorkspaceID.String() + `"`
 			equal(t, path+" links a user who manages nothing to "+section, strings.Contains(few.Body, link), false)
 			equal(t, path+" links a manager to "+section, strings.Contains(all.Body, link), true)
 		}

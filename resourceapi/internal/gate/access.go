@@ -252,7 +252,7 @@ func readWorkspace(h http.Header) (uuid.UUID, error) {
 		problem = "X-Tenant-Id was sent more than once"
 	}
 	return uuid.Nil, apierr.New(apierr.Invalid,
-		problem+": the tenant header is required. Send it once, with the workspace ID from Settings, Profile.")
+		problem+": the tenant header is required. Send it once, with the workspace ID from Settings, Developers.")
 }
 
 // Bounds on the concurrent requests of one credential and one workspace in one process (contract, section 6).

@@ -183,13 +183,13 @@ func workspaceMenu(open ui.Section, memberships []workspace.Membership, here uui
 		first := firstSection(open, m.Permissions)
 		switch {
 		case m.Workspace.ID == here:
-			place.ID, place.Name, place.Held = here.String(), name, m.Permissions
+			place.ID, place.Name, place.Held, place.Opens = here.String(), name, m.Permissions, first != nil
 		case first != nil:
 			href := first.Path() + "?tenant=" + m.Workspace.ID.String()
 			place.Others = append(place.Others, ui.Link{Href: href, Text: name})
 		}
 	}
-	if len(place.Others) == 0 && firstSection(open, place.Held) == nil {
+	if len(place.Others) == 0 && !place.Opens {
 		return nil
 	}
 	return place

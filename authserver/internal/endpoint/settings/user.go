@@ -341,7 +341,7 @@ type connectView struct {
 // showAssistants shows Settings → Connect an assistant, which explains how, for each workspace of the user.
 func (s *Settings) showAssistants(r *request) error {
 	view, modules := &connectView{Since: s.Now().UnixMilli()}, read(r, s.Store.Modules, r.user.User.ID)
-	view.Watches = true
+	view.Watches = len(r.memberships) > 0
 	for i, m := range r.memberships {
 		one := placeOf(m, s.BaseURL+"/mcp", modules[m.Workspace.ID])
 		if !m.Workspace.LLMIntegration && !one.Enables() && i < mostPlacesAsk {

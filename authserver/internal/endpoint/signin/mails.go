@@ -201,14 +201,19 @@ func (h *Handler) resetPassword(v *visit) error {
 	}
 	user := workspace.User{ID: link.UserID, Name: link.Name, Email: link.Email}
 	proof := session.Proof{Method: session.Password, PasswordHash: hash}
-	switch err := h.begin(v, user, proof); {
-	case errors.Is(err, session.ErrCodeNeeded):
-		return h.askCode(v, user, proof, "")
-	case err != nil: // the password is set, whatever happened since
+	const notice = "Your new password is set, and all other browsers were signed out."
+	err = h.begin(v, user, proof)
+	if errors.Is(err, session.ErrCodeNeeded) {
+		return h.askCode(v, user, proof, "", notice)
+	}
+	if err == nil {
+		err = h.done(v, home, notice)
+	}
+	if err != nil { // the password is set, whatever happened since
 		h.Log.ErrorContext(ctx, "no sign-in after a new password", "error", err)
 		return v.redirect("/login?" + ui.PasswordSet + "=1")
 	}
-	return h.done(v, home, "Your new password is set. All other browsers were signed out.")
+	return nil
 }
 
 // showEmailChange serves GET /email (token): the page of a link that confirms or stops a change of an e-mail address.

@@ -81,7 +81,7 @@ func (h *Handler) signIn(v *visit) error {
 	case errors.Is(err, session.ErrProofInvalid), err == nil && !result.OK:
 		return h.refuseSignIn(v, page, "The e-mail address or password is incorrect.")
 	case errors.Is(err, session.ErrCodeNeeded):
-		return h.askCode(v, user, result.Proof, page.Return)
+		return h.askCode(v, user, result.Proof, page.Return, "")
 	case err != nil:
 		return err
 	}
@@ -128,14 +128,16 @@ type ticket struct {
 	Expires  time.Time `json:"x"`
 }
 
-// askCode shows the form for the code of a user whose password was correct.
-func (h *Handler) askCode(v *visit, user workspace.User, proof session.Proof, next string) error {
+// askCode shows the form for the code of a user whose password was correct, or was set: then notice says so.
+func (h *Handler) askCode(v *visit, user workspace.User, proof session.Proof, next, notice string) error {
 	digest := session.PasswordDigest(proof.PasswordHash)
 	content, err := json.Marshal(ticket{user.ID, user.Email, digest, h.Now().Add(codeLife)})
 	if err != nil {
 		return err
 	}
-	return h.show(v, http.StatusOK, codePage(h.tickets.Seal(content), next, user.Email))
+	page := codePage(h.tickets.Seal(content), next, user.Email)
+	page.Notice = notice
+	return h.show(v, http.StatusOK, page)
 }
 
 func codePage(ticket, next, email string) *ui.Code {

@@ -171,7 +171,7 @@ func (h *Handler) Routes() Routes {
 		}
 	}
 	routes["/login"]["GET"] = web.CompressPublic(routes["/login"]["GET"])
-	// No session is read.
+	// These read no session: the pages are the same for every browser.
 	routes[mail.ResetPath]["GET"] = h.page(reset, h.showReset)
 	maps.Copy(routes, Routes{
 		"/login/forgotten": {

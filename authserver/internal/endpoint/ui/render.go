@@ -194,8 +194,8 @@ func (p *Pages) functions() template.FuncMap {
 // cursorLink returns the link that adds the MCP endpoint with this address to Cursor (cursor.com, MCP install links).
 func (p *Pages) cursorLink(address string) template.URL {
 	server, _ := web.EncodeJSON(map[string]string{"url": address}) // strings can always be encoded
-	query := url.Values{"name": {p.brand.Name()}, "config": {base64.StdEncoding.EncodeToString(server)}}
-	return template.URL("cursor://anysphere.cursor-deeplink/mcp/install?" + query.Encode())
+	query := url.Values{"name": {p.brand.Name()}, "config": {base64.StdEncoding.EncodeToString(server)}}.Encode()
+	return template.URL("cursor://anysphere.cursor-deeplink/mcp/install?" + strings.ReplaceAll(query, "+", "%20"))
 }
 
 // vscodeLink returns the link that adds the MCP endpoint with this address to VS Code (code.visualstudio.com, MCP

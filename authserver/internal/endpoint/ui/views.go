@@ -16,7 +16,7 @@ type Frame struct {
 	Section      string    // the name of the open section of the settings
 	Sections     []Section // set by Show
 	Parent       string    // the name of the section that the navigation marks, if it is another one
-	Place        *Place    // the workspace in the navigation; nil if the user may open the settings of none
+	Place        *Place    // the workspace in the navigation; nil if it is unknown, or the user may open no page of any
 	Notice       string    // result of the last action
 	Problem      string    // why the last action was refused
 	Problems     Problems  // the fields that Problem is about, if any
@@ -40,9 +40,10 @@ func (f *Frame) Scripts() bool { return f.Script || f.AsksPasskey || f.AsksPassw
 
 // A Place is the workspace whose pages the navigation links to: that of the page, or the one that was visited last.
 type Place struct {
-	Workspace
-	Held   perm.Set // what the user may do there
-	Others []Link   // to the other workspaces whose settings the user may open
+	ID, Name string
+	Held     perm.Set // what the user may do there
+	Opens    bool     // there is a page that the user may open
+	Others   []Link   // to the other workspaces whose settings the user may open
 }
 
 // A Person is the signed-in user.
@@ -125,7 +126,6 @@ type Choice struct {
 // A Workspace is a workspace that the user can choose.
 type Workspace struct {
 	ID, Name, Organisation string
-	Chosen                 bool
 }
 
 // An Offer is the sign-in methods of a deployment besides the password.

@@ -1,23 +1,31 @@
-// Connect an assistant: the page says when the user has connected one, for as long as it stays open, up to an hour. Without
-// this file, the user finds it under Connected apps.
+// Connect an assistant: for ten minutes the page looks for a connection that the user has made, and says which. Without this
+// file, the user finds it under Connected apps.
 (function () {
   var note = document.querySelector("[data-watch]");
-  var left = 1200;
+  var end = Date.now() + 600000;
+  var delay = 3000;
 
   function wait() {
-    left -= 1;
-    if (left > 0) { setTimeout(look, 3000); }
+    if (Date.now() < end) { setTimeout(look, delay * (1 + Math.random() / 4)); }
   }
 
   function look() {
     if (document.hidden) { wait(); return; }
-    fetch(note.dataset.watch, { redirect: "error" }).then(function (answer) {
-      return answer.status === 200 ? answer.json() : null;
-    }).then(function (found) {
-      if (!found) { wait(); return; }
-      note.className = "alert alert-good";
-      note.textContent = found.application + " is connected to " + found.workspace + ".";
-    }).catch(wait);
+    fetch(note.dataset.watch, { redirect: "manual" }).then(function (answer) {
+      if (answer.type === "opaqueredirect") { return; } // the user has signed out
+      if (answer.status !== 200) {
+        delay = answer.status === 204 ? 3000 : Math.min(2 * delay, 60000);
+        wait();
+        return;
+      }
+      answer.json().then(function (found) {
+        note.firstElementChild.textContent = found.application + " is connected to " + found.workspace + ". ";
+        note.className = "alert alert-good";
+      });
+    }, function () {
+      delay = Math.min(2 * delay, 60000);
+      wait();
+    });
   }
 
   wait();

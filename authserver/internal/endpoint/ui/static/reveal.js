@@ -1,19 +1,27 @@
-// A button beside each password shows what was typed. A form is sent with its passwords hidden again, so that the browser
-// keeps none of them among the texts that it suggests.
+// A button beside each password shows what was typed. A shown password is no ordinary text: it is not corrected, and it is
+// hidden again when its form is sent or the page is left, so that the browser stores it nowhere.
 document.querySelectorAll('input[type="password"]').forEach(function (field) {
   var button = document.createElement("input"); // programs press the first button element of a form
+  var name = field.labels[0].textContent;
   button.type = "button";
   button.className = "button reveal";
+  field.classList.add("revealed");
+  field.spellcheck = false;
+  field.autocapitalize = "none";
+  field.setAttribute("autocorrect", "off");
 
   function show(shown) {
     field.type = shown ? "text" : "password";
     button.value = shown ? "Hide" : "Show";
-    button.setAttribute("aria-label", shown ? "Hide the password" : "Show the password");
+    button.setAttribute("aria-label", button.value + ": " + name);
   }
 
-  show(false);
+  function hide() { show(false); }
+
+  hide();
   button.addEventListener("click", function () { show(field.type === "password"); });
-  field.form.addEventListener("submit", function () { show(false); });
+  field.form.addEventListener("submit", hide);
+  window.addEventListener("pagehide", hide);
   field.after(button);
 });
 
@@ -28,9 +36,15 @@ document.querySelectorAll('input[type="password"]').forEach(function (field) {
 
   if (field && link) {
     link.addEventListener("click", function () {
-      stored(function (storage) { storage.setItem("email", field.value); });
+      if (field.value.includes("@")) {
+        stored(function (storage) { storage.setItem("email", field.value); });
+      }
     });
   } else if (field && document.body.dataset.page === "forgotten") {
-    field.value = field.value || stored(function (storage) { return storage.getItem("email"); }) || "";
+    field.value = field.value || stored(function (storage) {
+      var typed = storage.getItem("email");
+      storage.removeItem("email");
+      return typed;
+    }) || "";
   }
 })();
