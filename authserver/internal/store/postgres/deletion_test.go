@@ -30,8 +30,13 @@ func byOperator(action audit.Action, user uuid.UUID) audit.Event {
 
 // deletion returns the event of a user who deletes their own account.
 func deletion(user uuid.UUID) audit.Event {
-	by := audit.Actor{Authorization: audit.Authorization{UserID: user}}
-	return by.Event(audit.UserDeleted, "user:"+user.String(), nil, nil)
+	return audit.Event{
+		UserID:        &user,
+		Actor:         "user:" + user.String(),
+		Action:        audit.UserDeleted,
+		Subject:       "user:" + user.String(),
+		Authorization: &audit.Authorization{UserID: user},
+	}
 }
 
 // rows returns the tables of the schema whose column of this name and type has the value, with the columns' names.
