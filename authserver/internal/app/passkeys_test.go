@@ -351,10 +351,9 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("dd", ada.Email)
 	used := c.key().SignCount
-	s.rows(1, "passkeys", "sign_count = $1 and user_id = $2", int64(used), ada.ID)
-	if used <= made.SignCount {
-		t.Errorf("the counter is %v after %v", used, made.SignCount)
-	}
+	// The sign-in page also asks for a passkey by itself, for which Chromium may have signed before the button's request.
+	s.rows(1, "passkeys", "sign_count > $1 and sign_count <= $2 and user_id = $3", int64(made.SignCount), int64(used),
+		ada.ID)
 
 	c.open("/settings/passkeys")
 	c.fill("passkey-name", "Phone")

@@ -219,12 +219,13 @@ func (t *transaction) ensureSupporters(b *batch, senders map[uuid.UUID]engage.Su
 	if len(ids) == 0 {
 		return supporters
 	}
-	added := t.exec("add supporters", `
+	// Citus counts the rows of a conflict as inserted, too, so the ids are returned.
+	added := rowsOf(t, "add supporters", pgx.RowTo[uuid.UUID], `
 		insert into resource.supporters (id, tenant_id, email, phone, name, canonical)
 		select n.id, $1, nullif(n.email, ''), nullif(n.phone, ''), nullif(n.name, ''), true
 		from unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) as n (id, email, phone, name)
-		on conflict (tenant_id, email) do nothing`, b.workspaceID, ids, emails, phones, names)
-	if int(added) == len(ids) {
+		on conflict (tenant_id, email) do nothing returning id`, b.workspaceID, ids, emails, phones, names)
+	if len(added) == len(ids) {
 		return supporters
 	}
 	type known struct {
