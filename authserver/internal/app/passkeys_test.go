@@ -351,7 +351,7 @@ func TestChromium_Passkeys(t *testing.T) {
 	c.press("button", "Sign in with a passkey")
 	c.sees("dd", ada.Email)
 	used := c.key().SignCount
-	// The sign-in page also asks for a passkey by itself, for which Chromium may have signed before the button's request.
+	// The sign-in page also asks for a passkey by itself: Chromium may have signed for it before the button.
 	s.rows(1, "passkeys", "sign_count > $1 and sign_count <= $2 and user_id = $3", int64(made.SignCount), int64(used),
 		ada.ID)
 
