@@ -60,12 +60,17 @@ func (s *Store) RowsReadByDirectStep(
 	defer func() { _ = tx.Rollback(ctx) }()
 	one := updateStep{Step: step, client: client, resource: resource}
 	one.usable = perm.ForConnectors().Usable(resource).Scope()
+	var before, after int // with those of earlier transactions, which Postgres reports once a second
+	const counted = `select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
+		from pg_stat_xact_user_tables where relid = 'account.grants'::regclass`
+	if err := tx.QueryRow(ctx, counted).Scan(&before); err != nil {
+		return 0, err
+	}
 	if _, err := run(ctx, on.Conn(), s.directAdvances.many, 1, stepArguments([]updateStep{one})); err != nil {
 		return 0, err
 	}
-	err = tx.QueryRow(ctx, `select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
-		from pg_stat_xact_user_tables where relid = 'account.grants'::regclass`).Scan(&read)
-	return read, err
+	err = tx.QueryRow(ctx, counted).Scan(&after)
+	return after - before, err
 }
 
 // Try runs a statement as the service's role.
