@@ -19,7 +19,7 @@ type Form struct {
 	Title          string    `json:"title"`
 	Introduction   string    `json:"introduction"` // shown above the questions
 	ThankYou       string    `json:"thankYou"`     // shown after sending; "" for the built-in text
-	Lang           string    `json:"lang"`         // of the built-in texts: en or cy
+	Lang           string    `json:"lang"`         // of the built-in texts, such as en or cy
 	Fields         []Field   `json:"fields"`
 	AllowedOrigins []string  `json:"allowedOrigins"`
 	Enabled        bool      `json:"enabled"`
@@ -37,6 +37,14 @@ type Field struct {
 	Type     string   `json:"type"`
 	Required bool     `json:"required"`
 	Options  []string `json:"options,omitempty"` // for select and multiselect only
+	// AskIf is nil if the field is always asked. Otherwise it is shown, and may be required, only if it is asked.
+	AskIf *Condition `json:"askIf,omitempty"`
+}
+
+// A Condition is met if the answer to an earlier field is Equals or, for a multiselect, contains it.
+type Condition struct {
+	Field  string `json:"field"`  // of type select, multiselect or consent
+	Equals any    `json:"equals"` // one of its options; true for a consent
 }
 
 const formsPath = "/v1/engage/forms"

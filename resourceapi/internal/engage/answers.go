@@ -58,15 +58,20 @@ type Problems struct {
 // messages from texts.
 func (f Form) Read(given rest.Object, texts Problems) (Answers, []ConsentAnswer, error) {
 	answers, consents, problems := Answers{}, []ConsentAnswer{}, rest.Problems{}
-	known := map[string]bool{}
+	asked := map[string]bool{} // by the names of all fields
 	for _, field := range f.Fields {
-		known[field.Name] = true
+		isAsked := field.askedOf(asked, answers)
+		asked[field.Name] = isAsked
+		field.Required = field.Required && isAsked
 		value, message := field.read(given[field.Name], texts)
 		if message != "" {
 			problems[field.Name] = message
 			continue
 		}
 		if field.Type == Consent {
+			if !isAsked && value != true {
+				continue // the notice may not have been on screen (E4)
+			}
 			consents = append(consents, ConsentAnswer{field.Name, field.NoticeVersion(), value == true})
 		}
 		if value != nil {
@@ -74,8 +79,9 @@ func (f Form) Read(given rest.Object, texts Problems) (Answers, []ConsentAnswer,
 		}
 	}
 	for name := range given {
+		_, known := asked[name]
 		switch {
-		case known[name]:
+		case known:
 		case fieldName.MatchString(name):
 			problems[name] = "The form does not have this field."
 		default:

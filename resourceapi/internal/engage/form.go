@@ -11,6 +11,8 @@
 //   - E6 A submission by a stranger never changes what is stored about a supporter.
 //   - E7 The forms of a workspace, and the submissions of a form, become visible in the order of their times: none
 //     appears with a createdAt or updatedAt that is not later than all that could be read before.
+//   - E8 A field with a condition is required only if it is asked. The answers that were sent decide that. An answer to
+//     a field that is not asked is accepted, because the page without scripts asks every field.
 package engage
 
 import (
@@ -96,6 +98,9 @@ func (f Form) Check() error {
 	for i, field := range f.Fields {
 		at := fmt.Sprintf("fields[%d]", i)
 		field.check(at, problems)
+		if field.AskIf != nil {
+			field.AskIf.check(at+".askIf", f.Fields[:i], problems)
+		}
 		if seen[field.Name] {
 			problems[at+".name"] = "Another field has this name."
 		}
@@ -284,6 +289,8 @@ type Field struct {
 	Type     Type     `json:"type"`
 	Required bool     `json:"required"`
 	Options  []string `json:"options,omitempty"` // for Select and Multiselect only
+	// AskIf is nil if the field is always asked. Otherwise it is required only if it is asked (E8).
+	AskIf *Condition `json:"askIf,omitempty"`
 }
 
 // HasOptions reports whether the answer is chosen from options.

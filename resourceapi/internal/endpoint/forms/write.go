@@ -219,14 +219,14 @@ func readChange(object rest.Object) (engage.Change, error) {
 	return change, problems.Join(change.Check())
 }
 
-// readField reads name, label, type, required (default false) and options.
+// readField reads name, label, type, required (default false), options and askIf.
 func readField(at string, element json.RawMessage, problems rest.Problems) engage.Field {
 	object, err := rest.ParseObject(element)
 	if err != nil {
 		problems[at] = "Must be an object with name, label, type, required and, for select and multiselect, options."
 		return engage.Field{}
 	}
-	own := rest.UnknownMembers(object, "name", "label", "type", "required", "options")
+	own := rest.UnknownMembers(object, "name", "label", "type", "required", "options", "askIf")
 	var f engage.Field
 	text := func(key string) string {
 		value, isText := object.Text(key)
@@ -241,10 +241,30 @@ func readField(at string, element json.RawMessage, problems rest.Problems) engag
 	if object.Has("options") && !readTexts(object, "options", &f.Options) {
 		own["options"] = "Must be an array of strings."
 	}
+	if object.Has("askIf") {
+		f.AskIf = readCondition(object["askIf"], own)
+	}
 	for name, message := range own {
 		problems[at+"."+name] = message
 	}
 	return f
+}
+
+// readCondition reads the member askIf of a field, whose type decides what equals may be.
+func readCondition(element json.RawMessage, problems rest.Problems) *engage.Condition {
+	object, err := rest.ParseObject(element)
+	if err != nil || len(rest.UnknownMembers(object, "field", "equals")) > 0 {
+		problems["askIf"] = "Must be an object with field and equals, and no other member."
+		return nil
+	}
+	var c engage.Condition
+	c.Field, _ = object.Text("field")
+	if option, isText := object.Text("equals"); isText {
+		c.Equals = option
+	} else if string(object["equals"]) == "true" {
+		c.Equals = true
+	}
+	return &c
 }
 
 // readTexts reads a list of strings. It returns false for null or a null element.
