@@ -88,10 +88,14 @@ func (b Browser) DelayResponses(late time.Duration) {
 	b.connection(network.Conditions{Latency: float64(late.Milliseconds())})
 }
 
-// Offline ends the connection of the browser, or restores it.
+// Offline ends the connection of the browser, or restores it, and has the page notice.
 func (b Browser) Offline(offline bool) {
 	b.t.Helper()
 	b.connection(network.Conditions{Offline: offline})
+	state := network.OverrideNetworkStateParams{Offline: offline, DownloadThroughput: -1, UploadThroughput: -1}
+	if _, err := chromedp.Call(b.Window(), network.OverrideNetworkState, state); err != nil {
+		b.t.Fatalf("change the state of the network: %v", err)
+	}
 }
 
 // connection sets what the network does to every later request.

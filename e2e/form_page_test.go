@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
@@ -33,7 +36,9 @@ func formWithTexts(
 			{"name": "days", "label": "Which days suit you?", "type": "multiselect", "options": ["Friday", "Saturday"]},
 			{"name": "about", "label": "Anything else", "type": "textarea"},
 			{"name": "privacy", "label": "I agree that you keep my answers for a year.", "type": "consent",
-				"required": true}]`),
+				"required": true},
+			{"name": "desk", "label": "Which desk do you know?", "type": "text", "required": true,
+				"askIf": {"field": "help", "equals": "Desk"}}]`),
 	}).Wants(t, 201).Object(t)
 	return made["embedKey"].(string), made["id"].(string)
 }
@@ -143,44 +148,205 @@ func TestFormPage_OnWebsiteByKeyboard(t *testing.T) {
 	}
 }
 
-// A form that is sent without a connection keeps its answers and says so. It can be sent later, from any page.
+// unsent is the alert that says why the answers were not sent.
+const unsent = "#offline:not([hidden])"
+
+// typesAnswers fills in what formWithTexts requires. A form that is sent within two seconds is refused.
+func typesAnswers(browser Browser, address string) {
+	browser.OpenAndSee(address, "button")
+	browser.Fill("#f0", "Ada Okafor")
+	browser.Fill("#f1", "ada@example.org")
+	browser.Click("#f5")
+	time.Sleep(2 * time.Second)
+}
+
+// wantsOne checks that the form has one submission.
+func wantsOne(t *testing.T, p *harness.Product, ws harness.TestWorkspace, id string) {
+	t.Helper()
+	sent := p.In(ws.Workspace, ws.Token).Get(t, "/v1/engage/forms/"+id+"/submissions").Wants(t, 200).Object(t)
+	if n := len(sent["data"].([]any)); n != 1 {
+		t.Errorf("%d submissions", n)
+	}
+}
+
+// A form that is sent without a connection keeps its answers, says so, and is sent when there is one: by itself, or
+// with the button if an answer was changed.
 func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 	p, ws := inWorkspace(t)
 	key, id := formWithTexts(t, p, ws, "en")
 	browser := newBrowser(t, p, harness.Telephone)
-	browser.Open(p.BaseURL + "/v1/engage/public/forms/" + key + "/embed")
-	browser.Fill("#f0", "Ada Okafor")
-	browser.Fill("#f1", "not an address")
-	browser.Click("#f5")
-	send := func(shows string) {
-		t.Helper()
-		browser.ClickAndSee("button[type=submit]", shows)
-	}
-	const offline = "#offline:not([hidden])"
+	typesAnswers(browser, p.BaseURL+"/v1/engage/public/forms/"+key+"/embed")
+	browser.Fill("#f1", " and more") // no address
 	browser.Offline(true)
-	send(offline)
+	browser.ClickAndSee("button[type=submit]", unsent)
+	wantsText(t, "the page", browser, "You are offline", "your answers are still on this page")
 	browser.Offline(false)
-	send(".wrong") // a refusal replaces the page, with the answers
+	browser.See(".wrong") // it was sent by itself; a refusal replaces the page, with the answers
 	harness.Evaluate[string](browser, `document.getElementById("f1").value = "ada@example.org"`)
 	browser.Offline(true)
-	send(offline)
-	wantsText(t, "the page", browser, "They are still on this page.")
+	browser.ClickAndSee("button[type=submit]", unsent)
+	browser.Fill("#f0", " (she)")
+	if browser.Offline(false); harness.Evaluate[bool](browser, `document.querySelector("`+unsent+`") !== null`) {
+		t.Error("the page would send answers that are being changed")
+	}
 	typed := harness.Evaluate[string](browser, `f0.value + " " + f1.value`)
-	if typed != "Ada Okafor ada@example.org" {
+	if typed != " (she)Ada Okafor ada@example.org" {
 		t.Errorf("the page has %q", typed)
 	}
-	browser.Offline(false)
-	for thanked := false; !thanked; { // the page refuses to be sent within two seconds
-		// Without the mark, an alert of the page that was sent would look like one of the next page.
-		harness.Evaluate[bool](browser, `(document.body.dataset.sent = "", true)`)
-		send(".thanks, body:not([data-sent]) .alert:not([hidden])")
-		thanked = harness.Evaluate[bool](browser, `document.querySelector(".thanks") !== null`)
+	browser.ClickAndSee("button[type=submit]", ".thanks")
+	wantsOne(t, p, ws, id)
+}
+
+// loseResponse has the page send its next request, and lose the response.
+const loseResponse = `(real => { window.fetch = (...request) => real(...request).then(() => {
+	window.fetch = real; throw new TypeError("lost") }); return true })(window.fetch)`
+
+// After a reload the form has what was typed, but no consent. Sent again after the response was lost, it counts once.
+func TestFormPage_KeepsDraftInTab(t *testing.T) {
+	p, ws := inWorkspace(t)
+	key, id := formWithTexts(t, p, ws, "en")
+	browser, address := newBrowser(t, p, harness.Laptop), p.BaseURL+"/v1/engage/public/forms/"+key+"/embed"
+	typesAnswers(browser, address)
+	browser.Click("#f3")
+	harness.Evaluate[bool](browser, loseResponse)
+	browser.ClickAndSee("button[type=submit]", unsent)
+	wantsText(t, "the page", browser, "We do not know whether your answers arrived", "They will count only once.")
+	browser.OpenAndSee(address, ".note")
+	wantsText(t, "the page", browser, "We filled in what you typed here before.")
+	const typed = `[f0.value, f1.value, f3.checked, f5.checked].join()`
+	if got := harness.Evaluate[string](browser, typed); got != "Ada Okafor,ada@example.org,true,false" {
+		t.Errorf("after a reload: %s", got)
 	}
-	path := "/v1/engage/forms/" + id + "/submissions"
-	sent := p.In(ws.Workspace, ws.Token).Get(t, path).Wants(t, 200).Object(t)
-	if n := len(sent["data"].([]any)); n != 1 {
-		t.Errorf("%d submissions", n)
+	browser.Click("#f5")
+	browser.ClickAndSee("button[type=submit]", ".thanks")
+	wantsOne(t, p, ws, id)
+	kept := harness.Evaluate[int](browser, `sessionStorage.length`)
+	browser.OpenAndSee(address, "button[type=submit]")
+	if got := harness.Evaluate[string](browser, typed); got != ",,false,false" || kept != 0 {
+		t.Errorf("after it was sent: %s, %d drafts", got, kept)
 	}
+	browser.Fill("#f0", "Ada")
+	browser.OpenAndSee(address, ".note")
+	browser.Click(".note button") // another person, at the same computer
+	browser.Leave(".note")
+	browser.See("button[type=submit]")
+	if got := harness.Evaluate[string](browser, typed); got != ",,false,false" {
+		t.Errorf("after it was cleared: %s", got)
+	}
+	wantsOne(t, p, ws, id)
+}
+
+// The form stays filled in if the service takes too long, does not answer or has had too many submissions.
+func TestFormPage_KeepsAnswersOfBusyService(t *testing.T) {
+	p, ws := inWorkspace(t)
+	key, id := formWithTexts(t, p, ws, "en")
+	path := "/v1/engage/public/forms/" + key
+	browser := newBrowser(t, p, harness.Telephone)
+	typesAnswers(browser, p.BaseURL+path+"/embed")
+	says := func(words string) {
+		t.Helper()
+		browser.ClickAndSee("button[type=submit]", unsent)
+		wantsText(t, "the page", browser, words, "still on this page")
+		if got := harness.Evaluate[string](browser, `f0.value + f5.checked + offline.querySelectorAll(
+			":scope > :not([hidden])").length`); got != "Ada Okafortrue1" {
+			t.Errorf("%s: the page has %q", words, got)
+		}
+	}
+	release := p.Database.Hold(t, `select from resource.forms where id = $1 for update`, id)
+	defer release()
+	harness.Evaluate[bool](browser, `(window.late = window.setTimeout,
+		window.setTimeout = (next, wait) => { if (wait === 30000) next(); return 1 }, true)`)
+	says("We do not know whether your answers arrived")
+	harness.Evaluate[bool](browser, `(window.setTimeout = window.late, true)`)
+	says("We cannot accept your answers at the moment")
+	release()
+	harness.Evaluate[bool](browser, `(Promise.all(Array.from({length: 200}, () => fetch("`+path+`/embed", {
+		method: "POST", body: new URLSearchParams({submissionToken: "none"})}))).then(all => {
+		window.limited = all.some(one => one.status === 429) }), true)`)
+	await.True(t, "there were too many submissions", func() bool {
+		return harness.Evaluate[bool](browser, `window.limited === true`)
+	})
+	says("Too many forms were sent")
+	sound(t, "the page", browser, http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusBadRequest)
+}
+
+// A question with a condition is shown, and required, only if an earlier answer asks it. Without a script, it is shown
+// and says when to answer it.
+func TestFormPage_AsksOnCondition(t *testing.T) {
+	p, ws := inWorkspace(t)
+	key, id := formWithTexts(t, p, ws, "en")
+	address := p.BaseURL + "/v1/engage/public/forms/" + key + "/embed"
+	plain := newBrowser(t, p, harness.Telephone)
+	plain.WithoutScript()
+	plain.OpenAndSee(address, "#f6")
+	wantsText(t, "the page without scripts", plain, "Please answer this if, for")
+	for _, screen := range []harness.Screen{harness.Telephone, harness.Laptop} {
+		browser := newBrowser(t, p, screen)
+		typesAnswers(browser, address)
+		const state = `[f6.checkVisibility(), f6.disabled, f6.required, said.textContent].join()`
+		state0 := harness.Evaluate[string](browser, state)
+		choose := func(option string) string {
+			harness.Evaluate[bool](browser, `(f2.value = "`+option+`", ["input", "change"].forEach(
+				kind => f2.dispatchEvent(new Event(kind, {bubbles: true}))), true)`)
+			return harness.Evaluate[string](browser, state)
+		}
+		desk := choose("Desk")
+		browser.Fill("#f6", "The front desk")
+		garden := choose("Garden")
+		for got, want := range map[string]string{
+			state0: "false,true,false,",
+			desk:   "true,false,true,New question: Which desk do you know?",
+			garden: "false,true,false,Question removed: Which desk do you know?",
+		} {
+			if got != want {
+				t.Errorf("%d wide: %q, want %q", screen.Width, got, want)
+			}
+		}
+		sentOf := func() string {
+			browser.ClickAndSee("button[type=submit]", ".thanks")
+			return string(p.In(ws.Workspace, ws.Token).Get(t, "/v1/engage/forms/"+id+"/submissions?limit=1").Body)
+		}
+		if screen == harness.Telephone {
+			if sent := sentOf(); !strings.Contains(sent, `"help":"Garden"`) || strings.Contains(sent, "The front desk") {
+				t.Errorf("what is hidden was sent: %s", sent)
+			}
+			continue
+		}
+		if again := choose("Desk"); again != desk || harness.Evaluate[string](browser, `f6.value`) != "The front desk" {
+			t.Errorf("asked again: %s", again)
+		}
+		if sent := sentOf(); !strings.Contains(sent, `"desk":"The front desk"`) {
+			t.Errorf("what is shown was not sent: %s", sent)
+		}
+		sound(t, "the page", browser)
+	}
+}
+
+// Each language fits both screens, in its direction, also when answers are refused and when there is no connection.
+func TestFormPage_LanguagesFit(t *testing.T) {
+	p, ws := inWorkspace(t)
+	key, _ := formWithTexts(t, p, ws, "en")
+	browser := newBrowser(t, p, harness.Telephone)
+	for _, lang := range []string{"ar", "cy", "de", "en", "es", "fr", "pl", "pt", "ro", "so", "uk", "ur"} {
+		browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed?lang="+lang, "button")
+		browser.ClickAndSee("button[type=submit]", ".alert:not([hidden])")
+		harness.Evaluate[bool](browser, `offline.hidden = offline.children[0].hidden = false, true`)
+		const state = `document.documentElement.lang.slice(0, 2) + getComputedStyle(document.querySelector("h1")).direction`
+		want := lang + "ltr"
+		if lang == "ar" || lang == "ur" {
+			want = lang + "rtl"
+		}
+		if got := harness.Evaluate[string](browser, state); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone} {
+			browser.Show(screen, "light")
+			if over := browser.Overflow(); over > 0 {
+				t.Errorf("%s, %d wide: %d pixels wider than the screen", lang, screen.Width, over)
+			}
+		}
+	}
+	sound(t, "the page", browser, http.StatusBadRequest)
 }
 
 func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
@@ -204,5 +370,24 @@ func TestFormPage_WebsiteChoosesTheme(t *testing.T) {
 			t.Errorf("%s: the frame is %s", attributes, got)
 		}
 		silent(t, browser)
+	}
+}
+
+// The page of a language that does not exist is in the form's, and says so in the console.
+func TestFormPage_ConsoleNamesUnknownLanguage(t *testing.T) {
+	p, ws := inWorkspace(t)
+	key, _ := formWithTexts(t, p, ws, "cy")
+	browser := newBrowser(t, p, harness.Laptop)
+	warnings := make(chan string, 10)
+	must(t, chromedp.Listen(browser.Window(), func(event any) {
+		if e, is := event.(*runtime.EventConsoleAPICalled); is && e.Type == "warning" {
+			warnings <- string(e.Args[0].Value)
+		}
+	}))
+	browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed?frame=1&lang=tlh", `html[lang="cy"] button`)
+	await.True(t, "the console has a warning", func() bool { return len(warnings) > 0 })
+	const want = `"Almoner: the language \"tlh\" is not available. The form is in \"cy\"."`
+	if got := <-warnings; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

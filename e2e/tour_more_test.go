@@ -129,11 +129,17 @@ func errorPages(i *inspector, p *harness.Product, here string) {
 	release()
 }
 
-// formPages opens a form in Welsh, and a form on a website.
+// formPages opens a form in Welsh and, with problems and a conditional question, in Arabic, and a form on a website.
 func formPages(i *inspector, p *harness.Product, ws harness.TestWorkspace) {
 	i.t.Helper()
 	welsh, _ := formWithTexts(i.t, p, ws, "cy")
 	i.at(p.BaseURL + "/v1/engage/public/forms/" + welsh + "/embed")
+	i.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+welsh+"/embed?lang=ar", "button")
+	harness.Evaluate[bool](i, `f2.focus() || true`)
+	i.Press("D")
+	i.ClickAndSee("button", ".wrong #f6")
+	harness.Evaluate[bool](i, `offline.hidden = offline.children[0].hidden = false, true`)
+	i.look("a form in Arabic with errors")
 	site, _ := newWebsite(i.t, p, ws, "")
 	i.OpenAndSee(site, "iframe")
 	i.look(onWebsite)

@@ -120,6 +120,74 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	old.wants(t, 400, "more than an hour", `value="Ada Okafor"`)
 }
 
+// The script of the page sends answers again if it lost the response, with the key of its first attempt.
+func TestPublicPage_RepeatedKeyCountsOnce(t *testing.T) {
+	s, _, f := newForm(t)
+	fields := goodFields(s.filled(f))
+	keyed := header{"Idempotency-Key": fields.Get("submissionToken")}
+	wrong := goodFields(fields.Get("submissionToken"))
+	wrong.Del("a.privacy")
+	s.sendPage(f, keyed, wrong).wants(t, 400, "Please correct one answer.")
+	first := s.sendPage(f, keyed, fields).wants(t, 303)
+	again := s.sendPage(f, keyed, fields).wants(t, 303).header(t, "Location", first.Header.Get("Location"))
+	s.get(again.Header.Get("Location"), nil).wants(t, 200, "We received your answers", " data-over")
+	s.wantsRows(1, "resource.submissions", "")
+	fields.Set("a.name", "Grace")
+	s.sendPage(f, keyed, fields).wants(t, 409, "already sent", " data-over")
+	s.sendPage(f, header{"Idempotency-Key": "two words"}, fields).wants(t, 400, "could not be read")
+	s.wantsRows(1, "resource.submissions", "")
+}
+
+// drivers is a form in which the question for the licence has a condition.
+const drivers = `{"title":"Volunteer with us","allowedOrigins":[],"fields":[
+	{"name":"help","label":"How?","type":"select","options":["Driving","Garden"]},
+	{"name":"licence","label":"Licence","type":"text","required":true,"askIf":{"field":"help","equals":"Driving"}},
+	{"name":"share","label":"Share my answers.","type":"consent"},
+	{"name":"with","label":"With whom?","type":"multiselect","options":["A","B"],
+		"askIf":{"field":"share","equals":true}}]}`
+
+func TestForms_FieldIsAskedOnCondition(t *testing.T) {
+	s, h := newWorkspace(t)
+	f := s.makeForm(h, drivers)
+	for _, a := range []answer{s.get(f.own(), h), s.get(f.path(), nil)} {
+		a.wants(t, 200, `"askIf":{"field":"help","equals":"Driving"}`, `"askIf":{"field":"share","equals":true}`)
+	}
+	for condition, wrong := range map[string]string{
+		`null`:   "fields[1].askIf",
+		`"help"`: "fields[1].askIf",
+		`{"field":"help","equals":"Driving","x":1}`: "fields[1].askIf",
+		`{"field":7,"equals":"Driving"}`:            "fields[1].askIf.field",
+		`{"field":"with","equals":"A"}`:             "fields[1].askIf.field",
+		`{"field":"help"}`:                          "fields[1].askIf.equals",
+		`{"field":"help","equals":["Driving"]}`:     "fields[1].askIf.equals",
+	} {
+		broken := strings.Replace(drivers, `{"field":"help","equals":"Driving"}`, condition, 1)
+		s.do("POST", formsPath, h, broken).expect(t, 400, "VALIDATION_ERROR", "").namesOnly(t, wrong)
+	}
+	send := func(answers map[string]any) answer {
+		t.Helper()
+		return s.submit(f, nil, submissionOf(s.submissionToken(f), answers))
+	}
+	send(map[string]any{"help": "Driving"}).wants(t, 400).namesOnly(t, "licence")
+	s.acceptedAs(send(map[string]any{"help": "Garden"}))
+	s.acceptedAs(send(map[string]any{"help": "Garden", "licence": "not asked"}))
+	s.get(f.own()+"/submissions/export?format=csv", h).has(t, "answers.licence,answers.share", ",Garden,not asked,,")
+
+	page := s.get(f.path()+"/embed", nil).has(t,
+		`<div class="field" data-ask-if="a.help" data-equals="Driving" data-label="Licence">`,
+		`<p class="hint" id="f1-hint">Please answer this if, for `, ` data-required aria-describedby="f1-hint">`,
+		`<fieldset class="field" data-ask-if="a.share" data-equals="yes" data-label="With whom?"`,
+		"Please answer this if you agreed to the statement above.", " data-fresh>")
+	if n := strings.Count(page.Body, " required"); n != 0 {
+		page.fail(t, "no question that is always required")
+	}
+	fields := url.Values{"submissionToken": {s.filled(f)}, "a.help": {"Driving"}}
+	s.sendPage(f, nil, fields).wants(t, 400, "Please answer this question.", `aria-describedby="f1-hint f1-problem"`).
+		lacks(t, " data-fresh")
+	fields.Set("a.licence", "AB12")
+	s.sendPage(f, nil, fields).wants(t, 303)
+}
+
 func TestPublicPage_AcceptsOnlyOwnAndAllowedOrigins(t *testing.T) {
 	s, _, f := newForm(t)
 	for _, origin := range []string{otherOrigin, "null"} {
@@ -221,6 +289,12 @@ func TestPublicPage_UsesLanguageOfForm(t *testing.T) {
 	}
 	s.submit(f, nil, submissionOf(s.submissionToken(f), map[string]any{"name": "Ada"})).
 		wants(t, 400, "Cytunwch i hyn er mwyn anfon y ffurflen.")
+	s.get(f.path()+"/embed?lang=en-US", nil).has(t, `<html lang="en-GB" dir="ltr">`)
+	s.get(f.path()+"/embed?lang=%22tlh", nil).has(t, `<html lang="cy" dir="ltr" data-unknown-lang="&#34;tlh">`)
+	s.Exec("update resource.forms set lang = 'tlh' where {mine}") // by a newer release
+	s.get(f.path()+"/embed", nil).has(t, `<html lang="en-GB" dir="ltr" data-unknown-lang="tlh">`)
+	s.get(f.path()+"/embed?lang=ur", nil).has(t, `<html lang="ur" dir="rtl">`)
+	s.Exec("update resource.forms set lang = 'cy' where {mine}")
 	done := s.sendPage(f, nil, goodFields(s.filled(f)))
 	s.get(done.Header.Get("Location"), nil).
 		has(t, "See you on Saturday.", "Rydym yn eu prosesu nawr.").

@@ -316,6 +316,9 @@ func TestSubmit_Limits120PerMinutePerAddressAndForm(t *testing.T) {
 	s.submit(f, header{"X-Forwarded-For": "198.51.100.7"}, submissionOf(s.submissionToken(f), goodAnswers())).
 		wants(t, 429)
 	s.submit(f, keyed, body).is(t, first.Body)
+	s.sendPage(f, header{"X-Forwarded-For": "198.51.100.7"}, goodFields(s.filled(f))).
+		wants(t, 429, "Your answers are still on this page.", `name="a.name" value="Ada Okafor"`, ">Send again<").
+		header(t, "Retry-After", "*")
 	for _, free := range []map[int]int{
 		s.flood(other, "198.51.100.7", 1), s.flood(f, "198.51.100.8", 1), s.flood(f, "198.51.100.7, 198.51.100.9", 1),
 	} {

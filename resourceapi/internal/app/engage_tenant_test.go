@@ -157,7 +157,7 @@ func TestForms_RefusesInvalidMember(t *testing.T) {
 			}
 		}
 	}
-	s.patch(f, h, `{"lang":"xx"}`).has(t, "cy, en")
+	s.patch(f, h, `{"lang":"xx"}`).has(t, "ar, cy, de, en, es, fr, pl, pt, ro, so, uk, ur")
 	s.wantsForm(f, h, "Volunteer with us", 1, true)
 }
 

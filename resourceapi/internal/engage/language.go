@@ -23,20 +23,27 @@ type Language struct {
 	Name      string `json:"-"`         // name of the file without .json
 	Tag       string `json:"tag"`       // BCP 47, for the page's lang attribute
 	Direction string `json:"direction"` // ltr or rtl, for its dir attribute
+	Decimal   string `json:"decimal"`   // separator in numbers: a point or a comma
 
 	Optional       string `json:"optional"`
 	Choose         string `json:"choose"`
 	Send           string `json:"send"`
 	SendAgain      string `json:"sendAgain"`
+	Sending        string `json:"sending"`
 	OpenAgain      string `json:"openAgain"`
 	LeaveEmpty     string `json:"leaveEmpty"`
 	Agreement      string `json:"agreement"`
+	AskIf          string `json:"askIf"` // %s: the label of the earlier field, and its answer
+	AskIfAgreed    string `json:"askIfAgreed"`
+	Asked          string `json:"asked"`          // %s: the label of the field
+	NotAsked       string `json:"notAsked"`       // %s: the label of the field
 	TitleToCorrect string `json:"titleToCorrect"` // %s: the title
 	CorrectOne     string `json:"correctOne"`
 	CorrectMany    string `json:"correctMany"` // %d: how many answers
 	TooOld         string `json:"tooOld"`
 	TooQuick       string `json:"tooQuick"`
-	Offline        string `json:"offline"`
+	Restored       string `json:"restored"`
+	Clear          string `json:"clear"`
 	Thanks         string `json:"thanks"`
 	Processing     string `json:"processing"`
 	Processed      string `json:"processed"`
@@ -72,6 +79,9 @@ type Pages struct {
 	Internal          PageText `json:"internal"`
 	UnsentUnavailable PageText `json:"unsentUnavailable"` // the page still has the answers
 	UnsentInternal    PageText `json:"unsentInternal"`    // the page has the answers
+	UnsentRateLimited PageText `json:"unsentRateLimited"` // the page has the answers
+	UnsentOffline     PageText `json:"unsentOffline"`     // the page sends the answers later
+	UnsentNoResponse  PageText `json:"unsentNoResponse"`  // the answers may have arrived
 	StatusUnknown     PageText `json:"statusUnknown"`
 }
 
@@ -84,6 +94,16 @@ func (l *Language) Reason(stored string) string {
 		return l.Reasons.Failed
 	}
 	return stored
+}
+
+// Isolate returns a text of the workspace, which may be in a language that is written in the other direction. In a page
+// from right to left it is between the characters FSI and PDI, so that its punctuation stays in its place (Unicode UAX
+// 9, section 2.4).
+func (l *Language) Isolate(text string) string {
+	if l.Direction == "rtl" {
+		return "\u2068" + text + "\u2069"
+	}
+	return text
 }
 
 //go:embed languages/*.json
@@ -118,6 +138,9 @@ func ReadLanguage(name string, content []byte) (*Language, error) {
 	if language.Direction != "ltr" && language.Direction != "rtl" {
 		return nil, fmt.Errorf("language %s: direction must be ltr or rtl", name)
 	}
+	if language.Decimal != "." && language.Decimal != "," {
+		return nil, fmt.Errorf("language %s: decimal must be . or ,", name)
+	}
 	if missing := emptyTexts(reflect.ValueOf(*language), ""); len(missing) > 0 {
 		return nil, fmt.Errorf("language %s: no text for %s", name, strings.Join(missing, ", "))
 	}
@@ -144,6 +167,15 @@ func emptyTexts(value reflect.Value, under string) []string {
 // LanguageOf returns the language with the name, or the default language if there is none.
 func LanguageOf(name string) *Language {
 	return cmp.Or(languages[name], languages[DefaultLanguage])
+}
+
+// LanguageOfTag returns the name of the language that a BCP 47 tag such as de or de-AT is about, or "".
+func LanguageOfTag(tag string) string {
+	name, _, _ := strings.Cut(strings.ToLower(tag), "-")
+	if !KnownLanguage(name) {
+		return ""
+	}
+	return name
 }
 
 // KnownLanguage reports whether there is a language with the name.

@@ -2,6 +2,8 @@ package engage
 
 import (
 	"fmt"
+	"maps"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -13,7 +15,8 @@ var verb = regexp.MustCompile(`%.`)
 
 // Each language has every text, with the same formatting verbs as in English.
 func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
-	if got := Languages(); !slices.Equal(got, []string{"cy", "en"}) {
+	all := []string{"ar", "cy", "de", "en", "es", "fr", "pl", "pt", "ro", "so", "uk", "ur"}
+	if got := Languages(); !slices.Equal(got, all) {
 		t.Errorf("%q", got)
 	}
 	var compare func(at string, a, b reflect.Value)
@@ -34,6 +37,66 @@ func TestLanguages_HaveEachTextWithItsVerbs(t *testing.T) {
 	}
 }
 
+// textsOf returns the texts of a language by their paths in its file.
+func textsOf(under string, value reflect.Value) map[string]string {
+	texts := map[string]string{}
+	for _, field := range reflect.VisibleFields(value.Type()) {
+		at, of := under+field.Tag.Get("json"), value.FieldByIndex(field.Index)
+		if field.Type.Kind() == reflect.Struct {
+			maps.Copy(texts, textsOf(at+".", of))
+		} else if !slices.Contains([]string{"-", "tag", "direction", "decimal"}, at) {
+			texts[at] = of.String()
+		}
+	}
+	return texts
+}
+
+// A table in testdata has for each text of a language what it says, translated back into English by a reader. A text
+// that changes is read again.
+func TestLanguages_EachTextWasReadBackIntoEnglish(t *testing.T) {
+	for _, name := range Languages() {
+		if name == DefaultLanguage {
+			continue
+		}
+		content, err := os.ReadFile("testdata/backtranslations/" + name + ".tsv")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		texts := textsOf("", reflect.ValueOf(*LanguageOf(name)))
+		for line := range strings.Lines(string(content)) {
+			cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+			if len(cells) != 3 || texts[cells[0]] != cells[1] ||
+				!slices.Equal(verb.FindAllString(cells[1], -1), verb.FindAllString(cells[2], -1)) {
+				t.Errorf("%s: the row %q is not of a text: %q", name, line, texts[cells[0]])
+				continue
+			}
+			delete(texts, cells[0])
+		}
+		for path, text := range texts {
+			t.Errorf("%s: %s was not read: %q", name, path, text)
+		}
+	}
+}
+
+// The examples of a language are answers that its forms accept.
+func TestLanguages_NumbersHaveTheirDecimalSeparator(t *testing.T) {
+	for _, name := range Languages() {
+		words := LanguageOf(name)
+		if example := "4" + words.Decimal + "5"; !strings.Contains(words.Problems.Number, example) {
+			t.Errorf("%s: %q lacks %s", name, words.Problems.Number, example)
+		}
+		if rtl := name == "ar" || name == "ur"; rtl != (words.Direction == "rtl") {
+			t.Errorf("%s is written %s", name, words.Direction)
+		}
+	}
+	for tag, want := range map[string]string{"pl": "pl", "de-AT": "de", "EN-gb": "en", "xx": "", "": "", "-de": ""} {
+		if got := LanguageOfTag(tag); got != want {
+			t.Errorf("%q is %q, want %q", tag, got, want)
+		}
+	}
+}
+
 func TestReadLanguage_RefusesFileWithoutAText(t *testing.T) {
 	content, err := languageFiles.ReadFile("languages/cy.json")
 	if err != nil {
@@ -51,6 +114,7 @@ func TestReadLanguage_RefusesFileWithoutAText(t *testing.T) {
 		`"send": "[^"]*",`:         ``,
 		`"send": `:                 `"sent": `,
 		`"direction": "ltr"`:       `"direction": "left"`,
+		`"decimal": "."`:           `"decimal": "point"`,
 		`"title": "Nid yw'r[^"]*"`: `"title": ""`,
 	} {
 		broken := regexp.MustCompile(replaced).ReplaceAllString(string(content), by)

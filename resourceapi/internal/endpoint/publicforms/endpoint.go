@@ -8,18 +8,15 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
-	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/page/brand"
@@ -258,8 +255,7 @@ func (e *Endpoint) submit(w http.ResponseWriter, r *http.Request) error {
 	}
 	key := rest.Key{}
 	if mistake == nil {
-		scope := rest.KeyScope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}
-		key, mistake = rest.ReadKey(r.Header, scope, content)
+		key, mistake = rest.ReadKey(r.Header, keyScope(form), content)
 	}
 	closed := checkOpen(form)
 	first, known, err := e.firstAnswer(r.Context(), key)
@@ -287,6 +283,11 @@ func (e *Endpoint) submit(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer.Serve(w)
 	return nil
+}
+
+// keyScope is the scope of the Idempotency-Keys of submissions, of scripts and of the page.
+func keyScope(form engage.FormState) rest.KeyScope {
+	return rest.KeyScope{WorkspaceID: form.WorkspaceID, Route: "submit to " + form.ID.String()}
 }
 
 func (e *Endpoint) firstAnswer(ctx context.Context, key rest.Key) (answer rest.Answer, known bool, err error) {
@@ -373,33 +374,6 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	}
 	r.PostForm = values
 	return values, nil
-}
-
-// numberTyped parses a number as people type it: with spaces around it, a plus sign or leading zeros. Other text is
-// returned unchanged, and the form refuses it.
-func numberTyped(text string) any {
-	text = strings.ReplaceAll(spelling.Digits(spelling.Pasted(text)), "\u2212", "-")
-	if text == "" {
-		return nil
-	}
-	if strings.Trim(text, "+-.0123456789") != "" {
-		return text
-	}
-	whole, fraction, dotted := strings.Cut(strings.TrimPrefix(text, "+"), ".")
-	sign := ""
-	if strings.HasPrefix(whole, "-") {
-		sign, whole = "-", whole[1:]
-	}
-	if whole = strings.TrimLeft(whole, "0"); whole == "" {
-		whole = "0"
-	}
-	if dotted && fraction != "" {
-		whole += "." + fraction
-	}
-	if number := json.Number(sign + whole); json.Valid([]byte(number)) {
-		return number
-	}
-	return text
 }
 
 //go:embed assets/embed.js

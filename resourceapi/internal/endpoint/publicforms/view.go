@@ -10,10 +10,8 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/page/brand"
@@ -49,6 +47,8 @@ type view struct {
 	Problem                string     // replaces the form
 	Kept                   url.Values // answers that could not be stored; the page can send them again
 	Sent                   string     // status of the submission, replaces the form
+	Fresh                  bool       // the form is empty
+	Over                   bool       // the answers were accepted: the browser needs to keep them no longer
 	Reasons                []string
 	Fields                 []*fieldView
 	Wrong                  []*fieldView // fields with a Problem
@@ -56,40 +56,19 @@ type view struct {
 	Static                 string // base path of the style sheet and script
 }
 
-// A fieldView is one question on the page.
-type fieldView struct {
-	engage.Field
-	ID      string // id of the element; of options, the first has it, since the list of problems links to it
-	Input   string // name of the input
-	Value   string
-	Chosen  []string
-	Problem string
-	Words   *engage.Language
-}
-
-// Has reports whether the option was chosen.
-func (f *fieldView) Has(option string) bool { return slices.Contains(f.Chosen, option) }
-
-// IsName reports whether the question is about the name of the person.
-func (f *fieldView) IsName() bool { return strings.EqualFold(f.Name, "name") }
-
 func viewOf(form engage.Form, style pageStyle) *view {
+	words := style.language(form.Lang)
 	v := &view{
 		pageStyle:    style,
-		Words:        style.language(form.Lang),
+		Words:        words,
 		Title:        form.Title,
 		Introduction: paragraphs(form.Introduction),
 		ThankYou:     paragraphs(form.ThankYou),
 		Action:       style.action(form.EmbedKey),
 		Trap:         trap,
 	}
-	for i, field := range form.Fields {
-		v.Fields = append(v.Fields, &fieldView{
-			Field: field,
-			ID:    fmt.Sprintf("f%d", i),
-			Input: prefix + field.Name,
-			Words: v.Words,
-		})
+	for i := range form.Fields {
+		v.Fields = append(v.Fields, newFieldView(form.Fields, i, words))
 	}
 	return v
 }
@@ -103,46 +82,6 @@ func paragraphs(text string) []string {
 		}
 	}
 	return out
-}
-
-// fill copies the sent values into the view and returns them as the answers that a script would have sent.
-func (v *view) fill(fields []engage.Field, values url.Values) rest.Object {
-	given := rest.Object{}
-	for i, field := range fields {
-		shown := v.Fields[i]
-		sent := values[shown.Input]
-		for j, text := range sent {
-			if !utf8.ValidString(text) {
-				sent[j] = strings.ToValidUTF8(text, "\uFFFD")
-			}
-		}
-		var answer any
-		switch {
-		case field.Type == engage.Consent:
-			shown.Chosen = sent
-			answer = len(sent) > 0
-		case field.Type == engage.Multiselect:
-			shown.Chosen = sent
-			answer = sent
-		case len(sent) > 0:
-			shown.Value, shown.Chosen = sent[0], sent
-			answer = sent[0]
-			if field.Type == engage.Number {
-				answer = numberTyped(sent[0])
-			}
-		}
-		given[field.Name], _ = json.Marshal(answer) // strings and booleans cannot fail
-	}
-	return given
-}
-
-// mark sets the problems of the fields.
-func (v *view) mark(problems rest.Problems) {
-	for _, f := range v.Fields {
-		if f.Problem = problems[f.Name]; f.Problem != "" {
-			v.Wrong = append(v.Wrong, f)
-		}
-	}
 }
 
 // render writes the page for the origins that may frame it. If it returns an error, nothing was written.
@@ -176,6 +115,8 @@ type pageStyle struct {
 	Theme  string        // light or dark; empty to follow the system
 	accent *brand.Colour // nil for the colour of the deployment
 	lang   string        // empty for the language of the form
+	// UnknownLang is the language that was requested or set, if there is none with this name.
+	UnknownLang string
 }
 
 // styleOf reads the style from the query. By default, a page in a frame is light, as most websites are, and other pages
@@ -195,15 +136,25 @@ func styleOf(r *http.Request) pageStyle {
 	if colour, err := brand.Parse(query.Get("accent")); err == nil {
 		s.accent = &colour
 	}
-	if lang := query.Get("lang"); engage.KnownLanguage(lang) {
-		s.lang = lang
+	if lang := query.Get("lang"); lang != "" {
+		s.lang = engage.LanguageOfTag(lang)
+		if s.lang == "" {
+			s.UnknownLang = lang[:min(len(lang), longestTag)]
+		}
 	}
 	return s
 }
 
+// longestTag is the greatest length of a BCP 47 tag that the page repeats, in bytes.
+const longestTag = 35
+
 // language returns the language that the website requests or else the language of the form.
-func (p pageStyle) language(ofForm string) *engage.Language {
-	return engage.LanguageOf(cmp.Or(p.lang, ofForm))
+func (p *pageStyle) language(ofForm string) *engage.Language {
+	name := cmp.Or(p.lang, ofForm)
+	if name != "" && !engage.KnownLanguage(name) { // the form is of a newer release
+		p.UnknownLang = name
+	}
+	return engage.LanguageOf(name)
 }
 
 // query returns the query that requests this style.
@@ -250,32 +201,41 @@ func (e *Endpoint) servePage(w http.ResponseWriter, r *http.Request, form engage
 		if err != nil || s.Form != form.ID {
 			return errors.Join(engage.ErrNotFound, err)
 		}
-		view.Sent = string(s.Status)
+		view.Sent, view.Over = string(s.Status), true
 		for _, reason := range s.Reasons {
 			view.Reasons = append(view.Reasons, view.Words.Reason(reason))
 		}
 		return e.render(w, http.StatusOK, form.AllowedOrigins, view)
 	}
-	view.Token = e.Tokens.ForSubmission(form.ID, e.Now())
+	view.Token, view.Fresh = e.Tokens.ForSubmission(form.ID, e.Now()), true
 	return e.render(w, http.StatusOK, form.AllowedOrigins, view)
 }
 
 // send handles POST of the page's own form, which needs no script. Invalid answers are shown again with the problem
-// beside each; valid ones redirect to the status page, which can be reloaded without another submission.
+// beside each; valid ones redirect to the status page, which can be reloaded without another submission. The script
+// sends an Idempotency-Key, so that it can send answers again if it lost the response.
 func (e *Endpoint) send(w http.ResponseWriter, r *http.Request, form engage.FormState) error {
 	if r.Header.Get("Origin") != e.BaseURL { // not the page's own origin, so another site's form
 		if err := allowOrigin(w, r, form.Form); err != nil {
 			return err
 		}
 	}
-	if err := e.checkRate(r, form); err != nil {
-		return err
-	}
 	values, err := readForm(w, r)
 	if err != nil {
 		return err
 	}
 	style := styleOf(r)
+	key, mistake := rest.ReadKey(r.Header, keyScope(form), []byte(values.Encode()))
+	first, known, err := e.firstAnswer(r.Context(), key)
+	if known {
+		return redirect(w, style, form.EmbedKey, first)
+	}
+	if err := cmp.Or(mistake, err); err != nil {
+		return err
+	}
+	if err := e.checkRate(r, form); err != nil {
+		return err
+	}
 	form.Lang = style.language(form.Lang).Name // of the messages
 	view := viewOf(form.Form, style)
 	view.Token = values.Get("submissionToken")
@@ -295,15 +255,28 @@ func (e *Endpoint) send(w http.ResponseWriter, r *http.Request, form engage.Form
 		view.Alert = view.Words.TooQuick
 		return e.render(w, http.StatusBadRequest, form.AllowedOrigins, view)
 	}
-	unnamed := rest.Key{KeyScope: rest.KeyScope{WorkspaceID: form.WorkspaceID}}
 	submission.Trapped = values.Get(trap) != ""
-	if _, err := e.accept(r.Context(), unnamed, submission); err != nil {
+	answer, err := e.accept(r.Context(), key, submission)
+	if err != nil {
 		return err
 	}
-	query := view.pageStyle.query()
-	query.Set("submission", submission.ID.String())
-	query.Set("token", e.Tokens.ForStatus(form.WorkspaceID, submission.ID, e.Now()))
-	w.Header().Set("Location", FormsPath+"/"+form.EmbedKey+"/embed?"+query.Encode())
+	return redirect(w, style, form.EmbedKey, answer)
+}
+
+// redirect leads to the page of an accepted submission, whose status is at the answer's statusUrl.
+func redirect(w http.ResponseWriter, style pageStyle, embedKey string, answer rest.Answer) error {
+	var accepted struct{ ID, StatusURL string }
+	if err := json.Unmarshal(answer.Body, &accepted); err != nil {
+		return fmt.Errorf("read the answer to a submission: %w", err)
+	}
+	at, err := url.Parse(accepted.StatusURL)
+	if err != nil {
+		return fmt.Errorf("read the answer to a submission: %w", err)
+	}
+	query := style.query()
+	query.Set("submission", accepted.ID)
+	query.Set("token", at.Query().Get("token"))
+	w.Header().Set("Location", FormsPath+"/"+embedKey+"/embed?"+query.Encode())
 	w.WriteHeader(http.StatusSeeOther)
 	return nil
 }
@@ -365,8 +338,8 @@ func errorPages(words engage.Pages) map[apierr.Kind]errorPage {
 // maxKeptFields is how many fields are returned with the page: more than the longest form has.
 const maxKeptFields = 500
 
-// addAnswers adds the answers of the user to a page that reports a server error. The allowed websites of the form are
-// not known here, so only answers from the page's own form are returned.
+// addAnswers adds the answers of the user to a page that reports an error which may pass. The allowed websites of the
+// form are not known here, so only answers from the page's own form are returned.
 func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view, kept engage.PageText) {
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
@@ -380,6 +353,7 @@ func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view
 	}
 	if values, err := readForm(w, r); err == nil && len(values) > 0 && len(values) <= maxKeptFields {
 		view.Title, view.Problem, view.Kept = kept.Title, kept.Text, values
+		view.Action = view.action(r.PathValue("embedKey"))
 	}
 }
 
@@ -400,6 +374,10 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 	}
 	// The browser may have discarded the answers when the user goes back, since the form's page is not cached.
 	switch answer.Kind {
+	case apierr.Conflict:
+		view.Over = true
+	case apierr.RateLimited:
+		e.addAnswers(w, r, view, words.Pages.UnsentRateLimited)
 	case apierr.Unavailable:
 		e.addAnswers(w, r, view, words.Pages.UnsentUnavailable)
 	case apierr.Internal:

@@ -3,7 +3,8 @@
 // The form appears in place of the script, in a frame with the height of the form. Further attributes, all optional:
 //   data-theme   "dark", or "auto" to follow the system; otherwise the form is light
 //   data-accent  colour of the button, like "#7a1fa2"; links have a readable shade of it
-//   data-lang    language of the built-in texts, instead of the form's language
+//   data-lang    language of the built-in texts, instead of the form's language,
+//                such as "pl"; the console says if there is none
 //   data-title   title of the frame for screen readers, instead of the form's title
 (function () {
   "use strict";
@@ -28,7 +29,6 @@
   // A frame is transparent only if it has the same color-scheme as its page.
   frame.style.colorScheme = theme === "auto" ? "light dark" : theme;
   var pages = 0;
-  var known = !lang; // whether the texts are in the language of data-lang
   frame.addEventListener("load", function () {
     // After sending, a new page loads: scroll to its top.
     if (pages++ > 0 && frame.getBoundingClientRect().top < 0) frame.scrollIntoView();
@@ -38,12 +38,6 @@
     var said = event.data;
     if (!said || said.almoner !== "height" || !(said.height > 0 && said.height < 100000)) return;
     frame.style.height = Math.ceil(said.height) + "px";
-    if (!known && typeof said.lang === "string") {
-      known = true;
-      if (said.lang.split("-")[0] !== lang.split("-")[0]) {
-        console.warn('Almoner: data-lang="' + lang + '" is not available. The form is in "' + said.lang + '".');
-      }
-    }
     if (!title && typeof said.title === "string" && said.title) frame.title = said.title;
   });
   script.parentNode.insertBefore(frame, script.nextSibling);

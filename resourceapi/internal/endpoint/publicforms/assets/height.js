@@ -5,7 +5,7 @@
   function tell() {
     var height = Math.ceil(document.body.getBoundingClientRect().height);
     var title = document.querySelector("h1").textContent;
-    window.parent.postMessage({ almoner: "height", height: height, title: title, lang: document.documentElement.lang }, "*");
+    window.parent.postMessage({ almoner: "height", height: height, title: title }, "*");
   }
   new ResizeObserver(tell).observe(document.body);
   tell();
