@@ -56,12 +56,13 @@ func (v *settingsTour) endsConnectionAndSwitchesLLM(member demo.User) {
 	v.Helper()
 	wantsText(v.T, "the connections", v.Browser, member.Email)
 	v.Click("#connections ~ form summary")
+	v.Click("#connections ~ form .confirm summary")
 	v.sends("/settings/connectors/disconnect", "was disconnected from the account of", "No connections")
 	v.wants("ended", `select count(*) from account.grants where user_id = $1 and state = 'revoked'`, member.ID)
 	const form = "/settings/connectors/llm"
 	v.ClickAndSee(`form[action="`+form+`"] button`, "#llm-off")
-	v.sends(form, "is now off", "is switched off")
-	v.sends(form, "is now on")
+	v.sends(form, "are now switched off", "are switched off")
+	v.sends(form, "are now switched on")
 }
 
 func (v *settingsTour) changesNameMailsAndPassword() {

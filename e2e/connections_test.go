@@ -52,12 +52,12 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	})
 	log().WantsText(t, "Connected", "Code exchanged: done", "Refreshed: done")
 	p.Database.SetLLM(t, ws.Workspace, false)
-	says(connector.Refresh(t, refreshed.RefreshToken), "Refused", "LLM integration off")
+	const off = "AI assistants are switched off"
+	says(connector.Refresh(t, refreshed.RefreshToken), "Refused", off)
 	p.Database.SetLLM(t, ws.Workspace, true)
-	says(connector.Refresh(t, tokens.RefreshToken), "Ended", "old refresh token")
+	says(connector.Refresh(t, tokens.RefreshToken), "Ended", "old sign-in key")
 	p.Database.SetLLM(t, ws.Workspace, false)
-	says(owner.Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused",
-		"LLM integration off")
+	says(owner.Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused", off)
 }
 
 // The connector policy of a workspace: lowering it narrows existing connections at their next request; raising it

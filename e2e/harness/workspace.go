@@ -165,7 +165,7 @@ func (p *Product) LimitConnectors(t *testing.T, ws TestWorkspace, days string, p
 	if answer.Status == http.StatusOK {
 		answer = owner.Submit(t, answer.FormWith(t, "input[name=confirm]"))
 	}
-	owner.Follow(t, answer).WantsText(t, "The policy of "+ws.Workspace.Name+" was saved.")
+	owner.Follow(t, answer).WantsText(t, "The assistant rules of "+ws.Workspace.Name+" were saved.")
 }
 
 // A Connector is a public client with PKCE (spec 5.2), as the connector platforms use. Its Scope is everything that it

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type Description struct {
 	// Text describes the event on a page. The page replaces {name} with a detail of the event (endpoint/settings). If
 	// the detail is empty, the space before it is removed.
 	Text     string
+	Many     string // for several events of one act: what and what happened to it, such as "connection ended"
 	Meaning  string // for readers of the export, where Text is not enough
 	Alarming bool   // the event may be an attack
 }
@@ -71,6 +73,36 @@ func Describe(a Action) (Description, bool) {
 		return Description{}, false
 	}
 	return descriptions()[i], true
+}
+
+// A Kind is a kind of events in the log of a workspace. The events of a person's account are in no such log.
+type Kind struct {
+	Name, Title string
+	nouns       string // what its actions begin with
+}
+
+// Kinds returns the kinds.
+func Kinds() []Kind {
+	return []Kind{
+		{"access", "Assistants and connected apps", "grant connector_policy feature connections"},
+		{"members", "Members and invitations", "member invitation access second_factor"},
+		{"developers", "Tokens, OAuth applications and webhooks", "token client webhook"},
+		{"records", "Records deleted or exported", "programme form submission supporter audit"},
+		{"workspace", "Workspace", "organisation tenant module"},
+	}
+}
+
+// ActionsOf returns the actions of a kind. Other names have none.
+func ActionsOf(kind string) (actions []Action) {
+	for _, k := range Kinds() {
+		for _, d := range descriptions() {
+			noun, _, _ := strings.Cut(d.Action, ".")
+			if k.Name == kind && slices.Contains(strings.Fields(k.nouns), noun) {
+				actions = append(actions, d.Action)
+			}
+		}
+	}
+	return actions
 }
 
 // Operator is the Actor of an operator's events.
@@ -145,6 +177,7 @@ type Search struct {
 	RequestID    string
 	Person       string    // part of the name or address of the user who acted, or whom the event concerns
 	Application  string    // part of its name
+	Kind         string    // of events (Kinds) or attempts ("approved", "stopped")
 	Client       uuid.UUID // application, or the zero id for all
 	Since, Until time.Time
 }

@@ -85,7 +85,7 @@ func (p Platform) Name() string {
 	case ChatGPT:
 		return "ChatGPT"
 	}
-	return "Other applications"
+	return "Other assistants"
 }
 
 // MaxDays is the life of a connector's grant if no policy shortens it (spec 5.2).

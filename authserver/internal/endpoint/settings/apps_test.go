@@ -154,7 +154,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}).Follow().
 		Says("Donor sync was deleted", "No applications")
 	site.Rows(1, "grants", `state = 'revoked' and revoke_reason = 'client_deleted'`)
-	browser.Get("/settings/apps").Says("because the application was deleted")
+	browser.Get("/settings/apps").Says("because the app was deleted")
 }
 
 // The page that shows a new application's client id also says what to do next.

@@ -14,8 +14,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -25,23 +24,28 @@ import (
 // An auditView is Settings → Audit log, for one workspace.
 type auditView struct {
 	logPage
-	Events []eventRow
+	Acts []act
 }
 
 // An eventRow is an event in words. Its methods are for eventwords.txt.
 type eventRow struct {
 	audit.Entry
-	What     string
+	What     string // Title and More
+	Title    string
+	More     string
 	Who      string
-	Where    string // address of the browser, or ""
+	Where    string // where the request came from, or ""
 	Alarming bool
 }
 
 func (s *Settings) auditLog() workspaceLog[audit.Entry] {
 	return workspaceLog[audit.Entry]{
 		section:  auditSection,
-		size:     50,
 		read:     s.Store.EventsOfWorkspace,
+		atOnce:   100,
+		most:     500,
+		lines:    actsOf,
+		kinds:    audit.Kinds(),
 		cursor:   audit.Entry.Cursor,
 		name:     "audit",
 		exported: audit.AuditExported,
@@ -63,9 +67,11 @@ func (s *Settings) showAuditLog(r *request) error {
 	if err != nil {
 		return err
 	}
-	view := &auditView{logPage: common}
-	for _, e := range entries {
-		view.Events = append(view.Events, eventView(e, nil))
+	view, room := &auditView{logPage: common}, mostUnfolded
+	for _, events := range entries {
+		one := describeAct(events, room)
+		room -= len(one.Listed)
+		view.Acts = append(view.Acts, one)
 	}
 	return r.show("audit", view)
 }
@@ -105,20 +111,28 @@ func eventView(e audit.Entry, reader *uuid.UUID) eventRow {
 		e.Person = "" // readers know their own name
 	}
 	out := eventRow{Entry: e}
-	out.What, out.Where = out.describe(), out.Text("address")
-	described, _ := audit.Describe(e.Action)
+	described, known := audit.Describe(e.Action)
+	if !known {
+		described.Text = e.Action
+	}
+	title, more, _ := strings.Cut(described.Text, ". ")
+	out.What, out.Title, out.More = out.fill(described.Text), out.fill(title), out.fill(more)
+	out.Where = cmp.Or(out.Text("address"), out.Origin())
 	out.Alarming = described.Alarming || looksStolen(grant.Reason(out.Text("reason")))
 	if reader == nil || e.Actor != "user:"+reader.String() {
 		kind, _, _ := strings.Cut(e.Actor, ":")
 		out.Who = cmp.Or(e.ActorName, actors[kind], e.Actor)
+		if kind == "client" {
+			out.Who = cmp.Or(e.Application, out.Who)
+		}
 	}
 	return out
 }
 
 // actors are the kinds of actors that have no name of their own.
 var actors = map[string]string{
-	"client":    "The application",
-	"admin":     "An administrator of the deployment",
+	"client":    "The app",
+	"admin":     "The people who run this service",
 	"system":    "This service",
 	"anonymous": "Not signed in",
 }
@@ -132,22 +146,18 @@ var eventWords string
 // details are the texts that replace the placeholders: templates of an eventRow.
 var details = template.Must(template.New("").Parse(eventWords))
 
-// describe describes the event in words. If this version does not know the action, it returns the action itself.
-func (e eventRow) describe() string {
-	d, known := audit.Describe(e.Action)
-	if !known {
-		return e.Action
-	}
-	return placeholder.ReplaceAllStringFunc(d.Text, func(found string) string {
+// fill replaces the placeholders in the text of a description by details of the event.
+func (e eventRow) fill(text string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		space, name, _ := strings.Cut(strings.TrimSuffix(found, "}"), "{")
-		var text strings.Builder
-		if details.ExecuteTemplate(&text, name, e) != nil {
+		var words strings.Builder
+		if details.ExecuteTemplate(&words, name, e) != nil {
 			return found // a mistake in the table
 		}
-		if text.Len() == 0 {
+		if words.Len() == 0 {
 			return ""
 		}
-		return space + text.String()
+		return space + words.String()
 	})
 }
 
@@ -190,20 +200,36 @@ func (e eventRow) Concerns() string {
 
 // ApplicationAndUser names the application of the event and the user whom it concerns, unless the user acted.
 func (e eventRow) ApplicationAndUser() string {
-	return strings.TrimSpace(cmp.Or(e.Application, "an application") + " " + e.Concerns())
+	return strings.TrimSpace(cmp.Or(e.Application, "an app") + " " + e.Concerns())
+}
+
+// Refusal says why a request of an application was refused.
+func (e eventRow) Refusal() string { return connectionlog.Words(e.Text("description")) }
+
+// Origin says where the request that ended a grant came from, or "".
+func (e eventRow) Origin() string {
+	found, _ := e.Detail["ending"].(map[string]any)
+	network, _ := found["network"].(string)
+	agent, _ := found["user_agent"].(string)
+	return grant.Reuse{Network: network, UserAgent: agent}.Origin()
 }
 
 // Revocation says why the access of an application ended.
 func (e eventRow) Revocation() string {
+	return strings.TrimSuffix(grant.Reason(e.Text("reason")).Ended(e.ApplicationAndUser(), nil), ".")
+}
+
+// Suspicion says whether the end of the access looks like theft, or "".
+func (e eventRow) Suspicion() string {
 	reuse := e.reuse()
-	words := grant.Reason(e.Text("reason")).Explain(e.ApplicationAndUser(), nil, reuse)
+	words := grant.Reason(e.Text("reason")).Suspicion(reuse)
 	if reuse != nil {
 		words += " To use it again, connect it again with the same choices."
 	}
 	return words
 }
 
-// reuse returns the Reuse that the event describes, or nil.
+// reuse returns the Reuse that the event describes, without its origin, or nil.
 func (e eventRow) reuse() *grant.Reuse {
 	found, there := e.Detail["ending"].(map[string]any)
 	if !there {
@@ -211,9 +237,7 @@ func (e eventRow) reuse() *grant.Reuse {
 	}
 	used, _ := found["successor_used"].(bool)
 	seconds, _ := found["seconds"].(float64)
-	network, _ := found["network"].(string)
-	agent, _ := found["user_agent"].(string)
-	return &grant.Reuse{SuccessorUsed: used, Seconds: int64(seconds), Network: network, UserAgent: agent}
+	return &grant.Reuse{SuccessorUsed: used, Seconds: int64(seconds)}
 }
 
 // set returns the permissions of a detail.
@@ -221,7 +245,7 @@ func set(detail map[string]any, name string) perm.Set {
 	return perm.FromStrings(identifiers(detail[name]))
 }
 
-// PolicyChange describes a change of the connector policy and its effect on connections.
+// PolicyChange describes a change of the assistant rules.
 func (e eventRow) PolicyChange() string {
 	before, _ := e.Detail["before"].(map[string]any)
 	after, _ := e.Detail["after"].(map[string]any)
@@ -230,7 +254,7 @@ func (e eventRow) PolicyChange() string {
 		for i, platform := range is {
 			is[i] = workspace.Platform(platform).Name()
 		}
-		parts = append(parts, "allowed platforms: "+cmp.Or(strings.Join(is, ", "), "none"))
+		parts = append(parts, "allowed assistants: "+cmp.Or(strings.Join(is, ", "), "none"))
 	}
 	held, holds := set(before, "permissions"), set(after, "permissions")
 	if lost := held.Without(holds); len(lost) > 0 {
@@ -242,11 +266,10 @@ func (e eventRow) PolicyChange() string {
 	if before["days"] != after["days"] {
 		parts = append(parts, fmt.Sprintf("access lasts %v days instead of %v", after["days"], before["days"]))
 	}
-	ended, _ := e.Detail["ended"].(float64)
-	return strings.Join(append(parts, effectWords(consent.PolicyEffect{End: int(ended)}, "ended", "", "")...), "; ")
+	return strings.Join(parts, "; ")
 }
 
-// Reduction describes what a grant lost by a connector policy.
+// Reduction describes what a grant lost by the assistant rules.
 func (e eventRow) Reduction() string {
 	out := ""
 	if lost := set(e.Detail, "former_permissions").Without(set(e.Detail, "permissions")); len(lost) > 0 {
@@ -276,20 +299,6 @@ func titles(set perm.Set) []string {
 	for i, p := range set {
 		entry, _ := perm.Describe(p) // a permission that is not known has no title
 		out[i] = cmp.Or(entry.Title, string(p))
-	}
-	return out
-}
-
-// effectWords describes what a policy does to connections, one sentence for each effect.
-func effectWords(e consent.PolicyEffect, end, lose, sooner string) []string {
-	does, out := []string{end, lose, sooner}, []string(nil)
-	for i, n := range []int{e.End, e.Lose, e.Sooner} {
-		if n > 0 {
-			out = append(out, ui.Count(n, "connection")+" "+does[i]+".")
-		}
-	}
-	if e.More {
-		out = append(out, "Only the latest 10,000 connections were counted.")
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,22 +23,46 @@ import (
 )
 
 // A connectorsView is Settings → Assistants, for one workspace. A form that needs to be confirmed, or was refused,
-// fills in a part of it. Its Form is the current policy, or the submitted one.
+// fills in a part of it. Its Form is the current rules, or the submitted ones.
 type connectorsView struct {
 	page
 	Confirm bool // the page asks whether to switch it off
-	Live    int  // connections that lose their access if it is switched off
 	Ask     *ui.Ask
 
 	Typed   bool     // the form is the submitted one
-	Warning []string // the effects of a lower policy on existing connections, which the user must confirm
+	Warning []string // the effects of stricter rules on existing connections, which the user must confirm
 
-	Connections []consent.Connection // a page of them
-	Words       string               // search text, or ""
-	Before      bool                 // this is not the first page
-	More        string               // path to the next page, or ""
-	Connectors  []connectionlog.Connector
-	Pages       listPage // of the connectors
+	All         bool // the page is the list of all connections alone
+	Count       consent.ConnectionCount
+	Connections []consent.Connection  // a page of them, or the latest
+	Words       string                // search text, or ""
+	Before      bool                  // this is not the first page
+	More        string                // path to the next page, or ""
+	Attempts    []connectionlog.Found // the latest
+}
+
+// mostLatest is the number of connections and attempts that the page shows of each.
+const mostLatest = 5
+
+// Connected says how many connections there are.
+func (v *connectorsView) Connected() string {
+	others := v.Count.All - v.Count.Assistants
+	words, verb := ui.Count(v.Count.Assistants, "assistant"), " are connected."
+	switch {
+	case v.Count.Assistants == 0 && others == 0:
+		return "No assistant is connected."
+	case v.Count.Assistants == 0:
+		words = "No assistant but " + ui.Count(others, "other app")
+	case others > 0:
+		words += " and " + ui.Count(others, "other app")
+	}
+	if v.Count.All == 1 {
+		verb = " is connected."
+	}
+	if v.Count.Limited() {
+		return "At least " + words + verb
+	}
+	return words + verb
 }
 
 // Platforms, Grantable and MaxDays return what a policy can allow.
@@ -48,10 +73,20 @@ func (*connectorsView) MaxDays() int                    { return workspace.MaxDa
 func (s *Settings) showConnectors(r *request) error { return s.connectorsPage(r, &connectorsView{}) }
 
 func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) {
-	if view.Connectors, view.Pages, err = s.connectors(r); err != nil {
+	view.Count = read(r, s.Store.LiveConnections, r.here.Workspace.ID)
+	if err = s.connections(r, view); err != nil {
 		return err
 	}
-	if err = s.connections(r, view); err != nil {
+	if view.All {
+		view.Title = "Connections"
+		return r.show("connectors", view)
+	}
+	err = r.readLog(r.ctx(), func() (err error) {
+		all, latest := audit.Search{}, audit.Cursor{}
+		view.Attempts, err = s.Store.SearchConnections(r.ctx(), r.here.Workspace.ID, all, latest, mostLatest)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if !r.here.Workspace.LLMIntegration && !r.here.Permissions.Has(perm.AccountWriteMembers) {
@@ -83,7 +118,7 @@ func (s *Settings) setPolicy(r *request) error {
 	wanted, err := wish.Accept()
 	if refused, ok := errors.AsType[*consent.PolicyRefusal](err); ok {
 		problem := problemOf("policy "+refused.Field, refused.Message)
-		return s.connectorsPage(r.refuse(http.StatusBadRequest, "The policy was not saved.", problem), typed)
+		return s.connectorsPage(r.refuse(http.StatusBadRequest, "The assistant rules were not saved.", problem), typed)
 	}
 	if err != nil {
 		return err
@@ -117,9 +152,9 @@ func (s *Settings) setPolicy(r *request) error {
 }
 
 func policyNotice(name string, change consent.PolicyChange) string {
-	notice := "The policy of " + name + " was saved."
+	notice := "The assistant rules of " + name + " were saved."
 	if change.Before.Equal(change.After) {
-		notice = "The policy of " + name + " was not changed."
+		notice = "The assistant rules of " + name + " were not changed."
 	}
 	for _, words := range effectWords(change.Effect, "ended", "lost permissions", "got an earlier expiry date") {
 		notice += " " + words
@@ -130,7 +165,7 @@ func policyNotice(name string, change consent.PolicyChange) string {
 // overtaken shows the current policy to a user whose page showed an older one.
 func (s *Settings) overtaken(r *request) error {
 	return s.showConnectors(r.refuse(http.StatusConflict,
-		"The policy was changed after you opened this page. Your changes were not saved."))
+		"The assistant rules were changed after you opened this page. Your changes were not saved."))
 }
 
 // setLLM takes state: on or off. It requires account:write:members. The page first shows the effect of switching off,
@@ -140,40 +175,43 @@ func (s *Settings) setLLM(r *request) error {
 	switch {
 	case !r.here.Permissions.Has(perm.AccountWriteMembers):
 		needed, _ := perm.Describe(perm.AccountWriteMembers)
-		return s.showConnectors(r.refuseWithout("To switch the LLM integration on or off, you need the permission “" +
+		return s.showConnectors(r.refuseWithout("To switch AI assistants on or off, you need the permission “" +
 			needed.Title + "”. An administrator of the workspace can give it to you."))
 	case state != "on" && state != "off":
 		return s.showConnectors(r.refuse(http.StatusBadRequest,
-			"Choose whether the LLM integration is on or off. Nothing was changed."))
+			"Choose whether AI assistants are on or off. Nothing was changed."))
 	case (state == "on") == on:
-		return r.done(nil, "The LLM integration of "+name+" is already "+state+".")
+		return r.done(nil, "AI assistants are already switched "+state+" in "+name+".")
 	case state == "off" && r.form.Get("confirm") != "yes":
-		live := read(r, s.Store.LiveConnectors, r.here.Workspace.ID)
-		return s.connectorsPage(r, &connectorsView{Confirm: true, Live: live})
+		return s.connectorsPage(r, &connectorsView{Confirm: true})
 	}
 	const feature = "llm_integration"
 	event := r.eventHere(audit.FeatureChanged, "tenant:"+r.here.Workspace.ID.String(),
 		map[string]any{"feature": feature, "state": state}, perm.AccountWriteMembers)
 	err := s.Store.SetFeature(r.ctx(), r.here.Workspace.ID, feature, state == "on", event)
-	return r.done(err, "The LLM integration of "+name+" is now "+state+".")
+	return r.done(err, "AI assistants are now switched "+state+" in "+name+".")
 }
 
-// connections adds the page of the workspace's connections that the URL selects.
+// connections adds the latest connections of the workspace, or the page of the list that the URL selects: with all, q
+// or before.
 func (s *Settings) connections(r *request, view *connectorsView) error {
-	view.Words = readWords(r.query(), "q")
-	wanted := consent.ConnectionPage{Words: view.Words, Limit: pageSize + 1}
-	if before, err := web.ParseID(r.query().Get("before")); err == nil {
-		wanted.Before, view.Before = &before, true
+	query := r.query()
+	view.Words, view.All = readWords(query, "q"), query.Has("q") || query.Has("all")
+	size := mostLatest
+	wanted := consent.ConnectionPage{Words: view.Words}
+	if before, err := web.ParseID(query.Get("before")); err == nil {
+		wanted.Before, view.Before, view.All = &before, true, true
 	}
+	if view.All {
+		size = pageSize
+	}
+	wanted.Limit = size + 1
 	read := func() (err error) {
 		view.Connections, err = s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, wanted)
-		if len(view.Connections) > pageSize {
-			view.Connections = view.Connections[:pageSize]
-			view.More = r.path(r.section) + "&before=" + view.Connections[pageSize-1].Grant.ID.String()
-			if view.Words != "" {
-				view.More += "&q=" + url.QueryEscape(view.Words)
-			}
-			view.More += "#connections"
+		if len(view.Connections) > size {
+			view.Connections = view.Connections[:size]
+			next := url.Values{"before": {view.Connections[size-1].Grant.ID.String()}, "q": {view.Words}}
+			view.More = r.path(r.section) + "&" + next.Encode()
 		}
 		return err
 	}
@@ -183,12 +221,15 @@ func (s *Settings) connections(r *request, view *connectorsView) error {
 	return read()
 }
 
-// disconnect takes id and ends a connection of any member of the workspace. from is log if the form is on the page with
-// the connection log.
+// disconnect takes id and ends a connection of any member of the workspace. from is log if the form is in the connection
+// log, and all if it is in the list of all connections.
 func (s *Settings) disconnect(r *request) error {
 	id := r.id()
-	if r.form.Get("from") == "log" {
+	switch r.form.Get("from") {
+	case "log":
 		r.back = r.path(logSection)
+	case "all":
+		r.back = r.path(r.section) + "&all=1"
 	}
 	only := consent.ConnectionPage{Only: &id, Limit: 1}
 	found, err := s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, only)
@@ -226,27 +267,6 @@ func (*page) HostOf(c connectionlog.Connector) string {
 	return host
 }
 
-// maxPage keeps the offset of a page within an integer of the store.
-const maxPage = 1_000_000
-
-// connectors returns the page of the workspace's connectors that the URL selects.
-func (s *Settings) connectors(r *request) (found []connectionlog.Connector, pages listPage, err error) {
-	number, err := strconv.Atoi(r.query().Get("page"))
-	if err != nil || number < 1 || number > maxPage {
-		number = 1
-	}
-	offset := (number - 1) * pageSize
-	found, err = s.Store.Connectors(r.ctx(), r.here.Workspace.ID, offset, pageSize+1)
-	path := func(number int) string { return r.path(r.section) + "&page=" + strconv.Itoa(number) + "#log" }
-	if number > 1 {
-		pages.Previous = path(number - 1)
-	}
-	if len(found) > pageSize {
-		found, pages.Later = found[:pageSize], path(number+1)
-	}
-	return found, pages, err
-}
-
 // A connectionLogView is the connection log of one workspace.
 type connectionLogView struct {
 	logPage
@@ -256,9 +276,17 @@ type connectionLogView struct {
 
 func (s *Settings) connectionLog() workspaceLog[connectionlog.Found] {
 	return workspaceLog[connectionlog.Found]{
-		section:  logSection,
-		size:     pageSize,
-		read:     s.Store.SearchConnections,
+		section: logSection,
+		read:    s.Store.SearchConnections,
+		atOnce:  pageSize + 1,
+		most:    pageSize + 1,
+		lines: func(all []connectionlog.Found, _ logSearch) [][]connectionlog.Found {
+			return slices.Collect(slices.Chunk(all, 1))
+		},
+		kinds: []audit.Kind{
+			{Name: "approved", Title: "Approved"},
+			{Name: "stopped", Title: "Stopped before approval"},
+		},
 		cursor:   func(f connectionlog.Found) audit.Cursor { return audit.Cursor{At: f.Attempt.At, ID: f.Attempt.ID} },
 		name:     "connections",
 		exported: audit.ConnectionsExported,
@@ -275,9 +303,9 @@ func (s *Settings) showConnectionLog(r *request) error {
 	if err != nil {
 		return err
 	}
-	view := &connectionLogView{logPage: common, Attempts: found}
+	view := &connectionLogView{logPage: common, Attempts: slices.Concat(found...)}
 	if view.Search.Has("client") && len(found) > 0 {
-		view.Of = found[0].Connector.Name
+		view.Of = found[0][0].Connector.Name
 	}
 	return r.show("connectionlog", view)
 }
@@ -317,4 +345,18 @@ func connectionCells(f connectionlog.Found) []string {
 		l.At.Format(time.RFC3339), l.Application, l.Platform, l.Person, l.Email, l.Outcome, l.Reason, l.RequestID,
 		l.ClientID.String(), l.ID.String(),
 	}
+}
+
+// effectWords describes what rules do to connections, one sentence for each effect.
+func effectWords(e consent.PolicyEffect, end, lose, sooner string) []string {
+	does, out := []string{end, lose, sooner}, []string(nil)
+	for i, n := range []int{e.End, e.Lose, e.Sooner} {
+		if n > 0 {
+			out = append(out, ui.Count(n, "connection")+" "+does[i]+".")
+		}
+	}
+	if e.More {
+		out = append(out, "Only the latest 10,000 connections were counted.")
+	}
+	return out
 }

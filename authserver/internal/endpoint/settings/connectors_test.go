@@ -46,16 +46,16 @@ func TestConnectorPolicy_IsShownAndSaved(t *testing.T) {
 	page := browser.Get(connectors)
 	page.Keeps(policyPath, "platforms", "claude chatgpt other", "permissions", perm.ForConnectors().Scope(),
 		"days", "30")
-	page.Wants(http.StatusOK, "Riverside Food Bank", "Claude", "ChatGPT", "Other applications", "Read form submissions",
+	page.Wants(http.StatusOK, "Riverside Food Bank", "Claude", "ChatGPT", "Other assistants", "Read form submissions",
 		"Personal data", "Makes changes")
 	saved := browser.Post(policyPath, policyForm(page, " 7 ", claudeAlone, readAndWrite...)).Follow()
-	saved.Says("The policy of Riverside Food Bank was saved.")
+	saved.Says("The assistant rules of Riverside Food Bank were saved.")
 	saved.Keeps(policyPath, "platforms", "claude", "permissions", perm.NewSet(readAndWrite...).Scope(), "days", "7")
-	browser.Post(policyPath, saved.Form(policyPath)).Follow().Says("was not changed")
+	browser.Post(policyPath, saved.Form(policyPath)).Follow().Says("were not changed")
 	none := browser.Post(policyPath, policyForm(saved, "7", nil, readAndWrite...)).Follow()
-	none.Says("The policy of Riverside Food Bank was saved.").Keeps(policyPath, "platforms", "")
-	browser.Get("/settings/audit").Says("Changed the connector policy", "access lasts 7 days instead of 30",
-		"no longer allowed: See public forms", "allowed platforms: Claude", "allowed platforms: none")
+	none.Says("The assistant rules of Riverside Food Bank were saved.").Keeps(policyPath, "platforms", "")
+	browser.Get("/settings/audit").Says("Changed the assistant rules", "access lasts 7 days instead of 30",
+		"no longer allowed: See public forms", "allowed assistants: Claude", "allowed assistants: none")
 }
 
 func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
@@ -73,13 +73,13 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 		"too long":             {"31", claudeAlone, readAndWrite, number},
 		"no permission":        {"5", claudeAlone, nil, "at least one permission"},
 		"write without read":   {"5", claudeAlone, readAndWrite[1:], "requires “See programmes”"},
-		"not for connectors":   {"5", claudeAlone, manage, "Connectors cannot have this permission"},
+		"not for connectors":   {"5", claudeAlone, manage, "Assistants cannot have this permission"},
 		"an unknown platform":  {"5", []string{"claude", "gemini"}, readAndWrite, "claude, chatgpt or other"},
 		"a very long number":   {"99999999999999999999", claudeAlone, readAndWrite, number},
 		"what looks like HTML": {`"><b>7`, claudeAlone, readAndWrite, number},
 	} {
 		page := savePolicy(browser, c.days, c.platforms, c.permissions...)
-		page.As(name).Wants(http.StatusBadRequest, c.words, "The policy was not saved.").Contains(`<li><a href="#`).
+		page.As(name).Wants(http.StatusBadRequest, c.words, "The assistant rules were not saved.").Contains(`<li><a href="#`).
 			Keeps(policyPath, "days", c.days)
 		if !slices.Contains(page.Form(policyPath)["platforms"], "claude") {
 			t.Errorf("%s: the chosen platform came back unchecked", name)
@@ -104,23 +104,23 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	site.Rows(3, "grants", `state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`)
 	form := warning.Form(policyPath)
 	warning.Keeps(policyPath, "confirm", "yes")
-	browser.Post(policyPath, form).Follow().Says("The policy of Riverside Food Bank was saved. 1 connection ended. " +
+	browser.Post(policyPath, form).Follow().Says("The assistant rules of Riverside Food Bank were saved. 1 connection ended. " +
 		"2 connections lost permissions. 2 connections got an earlier expiry date.")
 	for _, g := range []grant.Grant{first, second} {
 		site.Rows(1, "grants", `id = $1 and state = 'active'
 			and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`, g.ID)
 	}
 	site.Rows(1, "grants", `id = $1 and revoke_reason = 'connector_policy'`, third.ID)
-	browser.Get("/settings/apps").Says("reduced this access on", "because the connector policy no longer allows it")
-	browser.Get("/settings/audit").Says("The connector policy reduced the access of Claude",
-		"Removed: Add and change programmes", "Expires on", "1 connection ended",
-		"An approval of Claude ended before it was used")
+	browser.Get("/settings/apps").Says("reduced this access on", "because the assistant rules no longer allow it")
+	browser.Get("/settings/audit").Says("The assistant rules reduced the access of Claude",
+		"Removed: Add and change programmes", "Expires on", "An approval of Claude ended before it was used",
+		"2 connections reduced", "1 unused approval reduced", "1 connection ended", "1 unused approval ended")
 	savePolicy(browser, "30", anyPlatform, perm.ForConnectors()...).Wants(http.StatusSeeOther)
 	site.Rows(2, "grants", `state = 'active'
 			and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`)
 }
 
-const overtaken = "The policy was changed after you opened this page. Your changes were not saved."
+const overtaken = "The assistant rules were changed after you opened this page. Your changes were not saved."
 
 // A change on an outdated page must not allow again what another user has just forbidden.
 func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
@@ -148,7 +148,7 @@ func TestConnectorPolicy_OutdatedPageDoesNotOverwrite(t *testing.T) {
 		site.Rows(1, "connector_policies", unchanged)
 	}
 	shown.Set("days", "7")
-	eve.Post(policyPath, shown).Follow().Says("was saved.")
+	eve.Post(policyPath, shown).Follow().Says("were saved.")
 	site.Rows(1, "connector_policies", `platforms = '{claude}' and days = 7`)
 }
 
@@ -228,18 +228,24 @@ func TestConnections_AdministratorEndsConnectionOfMember(t *testing.T) {
 	site.SignedIn(eve).Post(disconnectPath, url.Values{"id": {second.ID.String()}}).Wants(http.StatusForbidden)
 }
 
+// The page shows the latest connections and their number, and the list of all has pages.
 func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
-	oldest := site.Redeemed(app, ada.ID)
+	oldest := site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
 	site.Fixture.Exec(`update account.grants set created_at = now() - interval '1 hour' where id = $1`, oldest.ID)
 	connections(site, app, ada, 25)
+	site.Consent(app, ada.ID) // is no connection yet
 	browser := site.SignedIn(ada)
-	first := browser.Get(connectors)
-	first.Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)
+	latest := browser.Get(connectors).Omits(oldest.ID.String()+`"`).Times(5, disconnectButton)
+	latest.Says("1 assistant and 25 other apps are connected.", "Connections 26")
+	first := browser.Get(latest.Attribute("a[href$='all=1']", "href"))
+	first.Says("Connections", "Connected now 26").Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)
 	next := html.UnescapeString(older.FindStringSubmatch(first.Body + `href="">Show older`)[1])
-	browser.Get(next).Contains(oldest.ID.String()).Times(1, disconnectButton)
+	last := browser.Get(next).Contains(oldest.ID.String()).Times(1, disconnectButton)
+	last.Send(disconnectPath, browsertest.Fields{"id": oldest.ID.String()}).Follow().Says("was disconnected", "Connected now 25")
+	browser.Get(connectors).Says("No assistant but 25 other apps are connected.")
 }
 
 // The search finds a connection by the application, or by the name or address of the person.
@@ -283,11 +289,11 @@ func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 	ask.Says("1 connected assistant loses its access immediately")
 	site.CountIs(1, on, site.Fixture.WorkspaceID)
 	off := browser.Post(llmPath, ask.Form(llmPath)).Follow()
-	off.Says("is now off")
+	off.Says("AI assistants are now switched off in Riverside Food Bank.", "AI assistants are switched off")
 	site.CountIs(0, on, site.Fixture.WorkspaceID)
-	browser.Post(llmPath, ask.Form(llmPath)).Follow().Says("is already off")
-	browser.Get("/settings/audit").Says("LLM integration")
-	browser.Post(llmPath, off.Form(llmPath)).Follow().Says("is now on")
+	browser.Post(llmPath, ask.Form(llmPath)).Follow().Says("are already switched off")
+	browser.Get("/settings/audit").Says("Switched AI assistants off")
+	browser.Post(llmPath, off.Form(llmPath)).Follow().Says("are now switched on")
 	site.CountIs(1, on, site.Fixture.WorkspaceID)
 	browser.Post(llmPath, url.Values{"key": ask.Form(llmPath)["key"], "state": {"x"}}).Wants(400)
 }
@@ -295,7 +301,7 @@ func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 func TestLLM_RequiresPermissionToManageMembers(t *testing.T) {
 	site, _, browser := inSettings(t, perm.ProgrammesRead, perm.AccountReadMembers)
 	page := browser.Get(connectors)
-	page.Omits(llmPath)
+	page.Omits(llmPath).Says("AI assistants are switched on")
 	form := with(page.Form(policyPath), "state", "off", "confirm", "yes")
 	browser.Post(llmPath, form).Wants(403, "you need the permission")
 	site.CountIs(1, `select count(*) from account.tenant_features where tenant_id = $1 and enabled`,

@@ -121,8 +121,8 @@ func readWords(query url.Values, name string) string {
 	return text
 }
 
-// readSearch reads the form.
-func readSearch(query url.Values) logSearch {
+// readSearch reads the form of a log with these kinds of entries.
+func readSearch(query url.Values, kinds []audit.Kind) logSearch {
 	search := url.Values{
 		"request":     {readWords(query, "request")},
 		"person":      {readWords(query, "person")},
@@ -135,6 +135,9 @@ func readSearch(query url.Values) logSearch {
 	}
 	if client, err := web.ParseID(query.Get("client")); err == nil {
 		search.Set("client", client.String())
+	}
+	if slices.ContainsFunc(kinds, func(k audit.Kind) bool { return k.Name == query.Get("kind") }) {
+		search.Set("kind", query.Get("kind"))
 	}
 	maps.DeleteFunc(search, func(_ string, values []string) bool { return values[0] == "" })
 	return logSearch{search}
@@ -158,7 +161,12 @@ func (l logSearch) Query() string {
 
 // forStore returns the search for the store. The last day is included.
 func (l logSearch) forStore() audit.Search {
-	out := audit.Search{RequestID: l.Get("request"), Person: l.Get("person"), Application: l.Get("application")}
+	out := audit.Search{
+		RequestID:   l.Get("request"),
+		Person:      l.Get("person"),
+		Application: l.Get("application"),
+		Kind:        l.Get("kind"),
+	}
 	out.Client, _ = web.ParseID(l.Get("client"))             // "" is the zero id
 	out.Since, _ = time.Parse(time.DateOnly, l.Get("since")) // "" is the zero time
 	if until, err := time.Parse(time.DateOnly, l.Get("until")); err == nil {
@@ -186,8 +194,11 @@ func readMark(text string) audit.Cursor {
 // A workspaceLog is a log of one workspace, latest entry first, that can be searched and exported.
 type workspaceLog[T any] struct {
 	section  ui.Section // of its page
-	size     int        // entries on a page
 	read     func(context.Context, uuid.UUID, audit.Search, audit.Cursor, int) ([]T, error)
+	atOnce   int                        // entries that the page reads at once
+	most     int                        // and at most, for its pageSize lines
+	lines    func([]T, logSearch) [][]T // divides entries into the lines of the page
+	kinds    []audit.Kind               // of entries that can be searched for
 	cursor   func(T) audit.Cursor
 	name     string // of the exported files, without the workspace
 	exported audit.Action
@@ -202,6 +213,7 @@ type logPage struct {
 	Older  string // path to older entries, or ""
 	Later  bool   // this is not the first page
 	Search logSearch
+	Kinds  []audit.Kind
 	path   string
 }
 
@@ -216,23 +228,39 @@ func (l *logPage) Latest() string { return l.All() + l.Search.Query() }
 // All returns the path of the page without a search.
 func (l *logPage) All() string { return l.path + "?tenant=" + l.Workspace.ID.String() }
 
-// entries returns the entries of the page that the URL selects.
-func (w workspaceLog[T]) entries(r *request) (found []T, out logPage, err error) {
-	out = logPage{Search: readSearch(r.form), path: w.section.Path()}
+// entries returns the lines of the page that the URL selects. A line that has most entries goes on on the next page.
+func (w workspaceLog[T]) entries(r *request) (lines [][]T, out logPage, err error) {
+	out = logPage{Search: readSearch(r.form, w.kinds), Kinds: w.kinds, path: w.section.Path()}
 	from := readMark(r.form.Get("before"))
 	out.Later = from != audit.Cursor{}
-	err = r.search(func() (err error) {
-		found, err = w.read(r.ctx(), r.here.Workspace.ID, out.Search.forStore(), from, w.size+1)
-		return err
+	var found []T
+	more := true
+	err = r.search(func() error {
+		for more && len(lines) <= pageSize && len(found) < w.most {
+			next, err := w.read(r.ctx(), r.here.Workspace.ID, out.Search.forStore(), from, w.atOnce)
+			if err != nil {
+				return err
+			}
+			found, more = append(found, next...), len(next) == w.atOnce
+			if more {
+				from = w.cursor(next[len(next)-1])
+			}
+			lines = w.lines(found, out.Search)
+		}
+		return nil
 	})
-	if len(found) > w.size {
-		found = found[:w.size]
-		out.Older = r.path(w.section) + out.Search.Query() + "&before=" + writeMark(w.cursor(found[w.size-1]))
+	if len(lines) > pageSize {
+		lines, more = lines[:pageSize], true
+		last := lines[pageSize-1]
+		from = w.cursor(last[len(last)-1])
+	}
+	if more && err == nil {
+		out.Older = r.path(w.section) + out.Search.Query() + "&before=" + writeMark(from)
 	}
 	if out.Search.Problem() != "" {
 		r.status = http.StatusBadRequest
 	}
-	return found, out, err
+	return lines, out, err
 }
 
 // exportPage is the number of entries that an export reads at once.
@@ -311,7 +339,7 @@ func (w workspaceLog[T]) write(r *request, as format) error {
 
 // next reads the next entries in a turn.
 func (w workspaceLog[T]) next(r *request, from audit.Cursor) (lines []T, err error) {
-	search := readSearch(r.form).forStore()
+	search := readSearch(r.form, w.kinds).forStore()
 	err = r.readLog(r.ctx(), func() error {
 		if err := r.Store.StillAllowed(r.ctx(), r.authorization()); err != nil {
 			return err

@@ -346,7 +346,7 @@ type Connections interface {
 	) (consent.PolicyChange, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 	WorkspaceConnections(ctx context.Context, in uuid.UUID, page consent.ConnectionPage) ([]consent.Connection, error)
-	LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (int, error)
+	LiveConnections(ctx context.Context, workspaceID uuid.UUID) (consent.ConnectionCount, error)
 	EndConnection(ctx context.Context, in, id uuid.UUID, reason grant.Reason, event audit.Event) ([]grant.Grant, error)
 }
 
@@ -384,7 +384,6 @@ type Logs interface {
 	EventsOfWorkspace(
 		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 	) ([]audit.Entry, error)
-	Connectors(ctx context.Context, workspaceID uuid.UUID, offset, limit int) ([]connectionlog.Connector, error)
 	SearchConnections(
 		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 	) ([]connectionlog.Found, error)

@@ -43,7 +43,7 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 		reason  string
 	}{
 		"approved just now":       {fresh, nil, nil, "xx---", connectionlog.Waiting, "one minute"},
-		"never exchanged":         {unused, nil, nil, "xx---", connectionlog.Refused, "never exchanged"},
+		"never exchanged":         {unused, nil, nil, "xx---", connectionlog.Refused, "never finished"},
 		"wrong verifier":          {unused, nil, refused, "xx---", connectionlog.Refused, "code_verifier"},
 		"exchanged":               {live(grant.Active, 1), nil, nil, "xxx--", connectionlog.Working, ""},
 		"called":                  {live(grant.Active, 1), &ago, nil, "xxxx-", connectionlog.Working, ""},
@@ -53,7 +53,7 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 		"grant ended":             {over, &before, nil, "xxxx-", connectionlog.Ended, "has expired"},
 		"grant ended and refused": {over, &before, refused, "xxxx-", connectionlog.Ended, "has expired"},
 		"revoked": {revoked, &before, refused, "xxxxx", connectionlog.Ended,
-			"Claude was disconnected on 1 March 2026 at 11:59:00 UTC because an old refresh token was used again."},
+			"Claude was disconnected on 1 March 2026 at 11:59:00 UTC because an old sign-in key was used again."},
 	} {
 		a := connectionlog.OfGrant(c.g, "Claude", c.called, c.refusal, now)
 		taken := ""

@@ -47,15 +47,17 @@ const (
 
 // An Attempt is one attempt as it is shown.
 type Attempt struct {
-	ID        uuid.UUID
-	At        time.Time // when it began; for a StoppedAttempt, when it was last recorded
-	Person    string    // name of the user; "" if no user was signed in
-	Email     string
-	Taken     [Refreshed + 1]bool // the steps that were reached
-	Orphan    bool                // a token request that belongs to no known approval; it reached no step
-	Outcome   Outcome
-	Live      bool   // its grant is active and has not expired
-	Reason    string // in plain words, or ""
+	ID      uuid.UUID
+	At      time.Time // when it began; for a StoppedAttempt, when it was last recorded
+	Person  string    // name of the user; "" if no user was signed in
+	Email   string
+	Taken   [Refreshed + 1]bool // the steps that were reached
+	Orphan  bool                // a token request that belongs to no known approval; it reached no step
+	Outcome Outcome
+	Live    bool   // its grant is active and has not expired
+	Reason  string // as it was recorded, or "": words for people or, of a refused request, of the protocol (Words)
+
+	shown     string // the reason in fewer words, or ""
 	RequestID string // of the last known request, or ""
 }
 
@@ -67,10 +69,9 @@ type Connector struct {
 	Address   string   // URL of its metadata document, or ""
 	Redirects []string // redirect URIs
 	Deleted   bool
-	Latest    *Attempt // nil if there is none
 }
 
-// A Found is an attempt that a search found, with its connector. The connector's Latest is nil.
+// A Found is an attempt that a search found, with its connector.
 type Found struct {
 	Connector Connector
 	Attempt   Attempt
@@ -96,19 +97,20 @@ func OfGrant(g grant.Grant, application string, firstUsed *time.Time, last *Refu
 	switch {
 	case g.State == grant.Revoked:
 		a.Outcome, a.Reason = Ended, g.Reason.Explain(application, g.RevokedAt, g.Reuse)
+		a.shown = g.Reason.Ended(application, nil)
 		if g.Reuse != nil {
-			a.Reason += " To use it again, the user connects it again, with the same choices."
+			a.Reason += " To use it again, the person connects it again, with the same choices."
 		}
 	case !now.Before(g.Ends):
-		a.Outcome, a.Reason = Ended, "The access that the user approved has expired."
+		a.Outcome, a.Reason = Ended, "The access that the person approved has expired."
 	case last != nil && (g.LastUsed == nil || last.At.After(*g.LastUsed)):
 		a.Outcome, a.Reason = Refused, last.Reason
 	case g.State == grant.Active:
 		a.Outcome = Working
 	case now.Sub(g.Created) > client.CodeLife:
-		a.Outcome, a.Reason = Refused, "The user approved, but the application never exchanged the code."
+		a.Outcome, a.Reason = Refused, neverFinished
 	default:
-		a.Outcome, a.Reason = Waiting, "The user approved. The application has one minute to exchange the code."
+		a.Outcome, a.Reason = Waiting, finishes
 	}
 	return a
 }

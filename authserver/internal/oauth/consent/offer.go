@@ -122,6 +122,18 @@ type ConnectionPage struct {
 	Limit  int
 }
 
+// MaxCounted is the most connections that a ConnectionCount counts.
+const MaxCounted = 1000
+
+// A ConnectionCount counts the live connections of a workspace. Approvals whose code was not exchanged are none.
+type ConnectionCount struct {
+	Assistants int
+	All        int // with other applications
+}
+
+// Limited reports whether there may be more connections.
+func (c ConnectionCount) Limited() bool { return c.All >= MaxCounted }
+
 // HomeOf returns the website of an application: the origin of its metadata document, or of its first redirect URI that
 // is on the web. It returns "" for an application on the user's computer.
 func HomeOf(document string, redirects []string) string {
@@ -296,13 +308,13 @@ func (p PolicyRequest) Accept() (workspace.ConnectorPolicy, error) {
 	}
 	out.Permissions = perm.FromStrings(p.Permissions)
 	if len(out.Permissions) == 0 {
-		return refuse(FieldPermissions, "Choose at least one permission. To block all connectors, choose no platform.")
+		return refuse(FieldPermissions, "Choose at least one permission. To block all assistants, choose none of them.")
 	}
 	for _, one := range out.Permissions {
 		entry, known := perm.Describe(one)
 		switch {
 		case !known || !entry.Connector:
-			return refuse(FieldPermissions, "Connectors cannot have this permission.")
+			return refuse(FieldPermissions, "Assistants cannot have this permission.")
 		case entry.Needs != "" && !out.Permissions.Has(entry.Needs):
 			needed, _ := perm.Describe(entry.Needs)
 			return refuse(FieldPermissions,

@@ -74,20 +74,29 @@ const endFormat = "2 January 2006 at 15:04:05 UTC"
 
 // disconnected explains to people why a grant ended. %s says which application was disconnected, and when.
 var disconnected = map[Reason]string{
-	Replayed:       "%s because an old refresh token was used again.",
-	CodeReused:     "%s because its authorization code was used again.",
-	CodeGuessed:    "%s after five failed attempts to use its authorization code.",
-	ByUser:         "%s by the user.",
-	ByClient:       "%s because the application revoked its own access.",
+	Replayed:       "%s because an old sign-in key was used again.",
+	CodeReused:     "%s because a one-time sign-in code was used again.",
+	CodeGuessed:    "%s after five failed attempts to use a one-time sign-in code.",
+	ByUser:         "%s by the person who had connected it.",
+	ByClient:       "%s because the app ended its own access.",
 	ByAdmin:        "%s by an administrator.",
-	MembershipOver: "%s because the user's membership of the workspace ended.",
-	ClientDeleted:  "%s because the application was deleted.",
-	ByPolicy:       "%s because the connector policy no longer allows it.",
+	MembershipOver: "%s because the person's membership of the workspace ended.",
+	ClientDeleted:  "%s because the app was deleted.",
+	ByPolicy:       "%s because the assistant rules no longer allow it.",
 	AddressProven:  "%s because the address of the account was confirmed, which ended its earlier connections.",
 }
 
 // Explain describes to people why and when a grant of an application ended. reuse may be nil.
 func (r Reason) Explain(application string, at *time.Time, reuse *Reuse) string {
+	words := r.Ended(application, at)
+	if suspicion := r.Suspicion(reuse); suspicion != "" {
+		words += " " + suspicion
+	}
+	return words
+}
+
+// Ended says why and when a grant of an application ended, in one sentence.
+func (r Reason) Ended(application string, at *time.Time) string {
 	words, ok := disconnected[r]
 	if !ok {
 		words = "%s."
@@ -96,11 +105,7 @@ func (r Reason) Explain(application string, at *time.Time, reuse *Reuse) string 
 	if at != nil {
 		event += " on " + at.UTC().Format(endFormat)
 	}
-	words = fmt.Sprintf(words, event)
-	if suspicion := r.Suspicion(reuse); suspicion != "" {
-		words += " " + suspicion
-	}
-	return words
+	return fmt.Sprintf(words, event)
 }
 
 // Suspicion describes whether the request that ended a grant looks like theft. It returns "" unless a used code or
@@ -194,14 +199,18 @@ func (r Reuse) Words() string {
 	default:
 		words = "It may be theft or an old backup: the replacement, issued " + ago + " before, had not been used."
 	}
-	if r.Network == "" {
-		return words
+	if origin := r.Origin(); origin != "" {
+		words += " The request came from " + origin + "."
 	}
-	words += " The request came from " + r.Network
-	if r.UserAgent != "" {
-		words += " (“" + r.UserAgent + "”)"
+	return words
+}
+
+// Origin says where the request came from, or "".
+func (r Reuse) Origin() string {
+	if r.Network == "" || r.UserAgent == "" {
+		return r.Network
 	}
-	return words + "."
+	return r.Network + " (“" + r.UserAgent + "”)"
 }
 
 func duration(d time.Duration) string {

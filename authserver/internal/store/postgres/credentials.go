@@ -80,12 +80,12 @@ func (g *Grants) EndConnection(
 	return ended, err
 }
 
-// LiveConnectors counts the active grants of connectors in a workspace, up to countAtMost.
-func (g *Grants) LiveConnectors(ctx context.Context, workspaceID uuid.UUID) (count int, err error) {
-	count, _, err = one(ctx, g.db, "count connections of workspace", pgx.RowTo[int], `
-select count(*) from (select g.id from account.grants g where g.tenant_id = $1
-  and g.kind = $2 and g.state = 'active' and g.ends_at > now() and `+notOverSQL+`
-  order by g.created_at desc, g.id desc limit $3) live`, workspaceID, client.Connector, countAtMost)
+// LiveConnections counts the active grants of a workspace, up to consent.MaxCounted.
+func (g *Grants) LiveConnections(ctx context.Context, workspaceID uuid.UUID) (consent.ConnectionCount, error) {
+	count, _, err := one(ctx, g.db, "count connections of workspace", pgx.RowToStructByPos[consent.ConnectionCount], `
+select count(*) filter (where live.kind = $2), count(*) from (select g.kind from account.grants g
+  where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and `+notOverSQL+`
+  order by g.created_at desc, g.id desc limit $3) live`, workspaceID, client.Connector, consent.MaxCounted)
 	return count, err
 }
 

@@ -150,8 +150,8 @@ func TestG7_DeletedClientHasMoreGrantsThanATransactionEnds(t *testing.T) {
 		t.Fatal(len(ended.Grants), err)
 	}
 	l.wantLeftOver(all, grant.ClientDeleted)
-	if n, err := l.LiveConnectors(t.Context(), l.fixture.WorkspaceID); err != nil || n != 1 {
-		t.Errorf("%d connections are counted: %v", n, err)
+	if n, err := l.LiveConnections(t.Context(), l.fixture.WorkspaceID); err != nil || n.Assistants != 1 || n.All != 1 {
+		t.Errorf("%+v connections are counted: %v", n, err)
 	}
 	if apps, err := l.ConnectedApps(t.Context(), other.UserID); err != nil || len(apps) != 1+len(ended.Grants) &&
 		len(apps) != 500 {

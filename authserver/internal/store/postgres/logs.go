@@ -99,6 +99,9 @@ func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
 		text += ` and ` + anyApplication + ` and ` + clientOf + ` in (
 			select id::text from (` + applicationsSQL + `) as named)`
 	}
+	if search.Kind != "" {
+		text += ` and e.action = any(@actions)`
+	}
 	if search.Client != uuid.Nil {
 		text += ` and ` + clientOf + ` = @client::uuid::text`
 	}
@@ -131,7 +134,8 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 	return pgx.NamedArgs{"of": of, "tenant": of, "at": from.At, "id": from.ID, "limit": limit,
 		"request": search.RequestID,
 		"person":  spelling.Search(search.Person), "addresses": spelling.Spellings(search.Person),
-		"application": search.Application, "client": search.Client, "since": search.Since, "until": search.Until}
+		"application": search.Application, "actions": audit.ActionsOf(search.Kind), "client": search.Client,
+		"since": search.Since, "until": search.Until}
 }
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.
@@ -238,33 +242,6 @@ left join lateral (select e.request_id from account.audit_events e
   where e.tenant_id = @tenant and e.subject = 'grant:' || g.id and e.at >= g.created_at
     and e.request_id <> '' order by e.at desc limit 1) r on true`
 
-// connectorsSQL reads connectors with their latest attempts: a stopped attempt, or a grant with its last refusal and
-// its last known request ID. Those of a metadata document, which belong to no workspace, are looked up one by one.
-const connectorsSQL = `
-with known as (
-  select c.id, c.name, coalesce(c.connector_platform, '') as platform, coalesce(c.metadata_url, '') as address,
-  c.redirect_uris, c.deleted_at is not null as deleted
-  from account.oauth_clients c
-  where c.kind = 'connector' and (c.deleted_at is null or c.deleted_at > now() - interval '30 days') and c.id in (
-    ` + ownClientsSQL + `
-    select o.id from account.oauth_clients o where o.metadata_url is not null
-      and (exists (select from account.grants g where g.client_id = o.id and g.tenant_id = @tenant offset 0)
-        or exists (select from account.connection_stops s where s.tenant_id = @tenant and s.client_id = o.id offset 0)))
-), attempts as (
-  select c.id as connector, w.* from known c cross join lateral (
-    (select g.id, g.created_at as at, g.user_id, null::boolean as stray, '' as outcome, '' as reason, '' as request
-      from account.grants g where g.tenant_id = @tenant and g.client_id = c.id order by g.created_at desc limit 1)
-    union all
-    (select s.id, s.at, s.user_id, s.stray, s.outcome, s.reason, s.request_id
-      from account.connection_stops s where s.tenant_id = @tenant and s.client_id = c.id order by s.at desc limit 1)
-    order by at desc limit 1) w
-), connectors as (
-  select c.* from known c left join attempts w on w.connector = c.id
-  order by w.at desc nulls last, c.name, c.id limit @limit offset @offset
-)
-` + attemptDetails + `
-order by w.at desc nulls last, c.name, c.id`
-
 // scanAttempt reads a row of attemptDetails. An attempt that an outer join did not find has no ID.
 func scanAttempt(row pgx.CollectableRow) (connectionlog.Found, error) {
 	var now time.Time
@@ -290,22 +267,6 @@ func scanAttempt(row pgx.CollectableRow) (connectionlog.Found, error) {
 		a.Person, a.Email, a.RequestID = person, email, request
 	}
 	return found, nil
-}
-
-// Connectors reads connectors of a workspace with their latest attempts: up to limit connectors, after skipping offset.
-// The connector with the latest attempt comes first.
-func (l *Logs) Connectors(
-	ctx context.Context, workspaceID uuid.UUID, offset, limit int,
-) ([]connectionlog.Connector, error) {
-	scan := func(row pgx.CollectableRow) (connectionlog.Connector, error) {
-		found, err := scanAttempt(row)
-		if found.Attempt.ID != uuid.Nil {
-			found.Connector.Latest = &found.Attempt
-		}
-		return found.Connector, err
-	}
-	return listLong(ctx, l.db, "read connectors", scan, connectorsSQL,
-		pgx.NamedArgs{"tenant": workspaceID, "offset": offset, "limit": limit})
 }
 
 // foundSQL selects the attempts of a workspace that a search names, the latest first. The statement contains only the
@@ -340,6 +301,12 @@ func foundSQL(search audit.Search, from audit.Cursor) string {
 		grants.WriteString(` and exists (select from people) and g.user_id in (select id from people)`)
 		stops.WriteString(` and s.user_id in (select id from people) and exists (select from account.memberships m
       where m.tenant_id = @of and m.user_id = s.user_id)`)
+	}
+	switch search.Kind {
+	case "approved":
+		stops.WriteString(` and false`)
+	case "stopped":
+		grants.WriteString(` and false`)
 	}
 	grants.WriteString(between("g.created_at", search) + before("(g.created_at, g.id)", from))
 	stops.WriteString(between("s.at", search) + before("(s.at, s.id)", from))

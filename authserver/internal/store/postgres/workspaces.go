@@ -285,13 +285,13 @@ with chosen as (
   update account.grants g set permissions = chosen.kept, ends_at = chosen.sooner, narrowed_at = chosen.at
   from chosen where g.tenant_id = @in and g.id = chosen.id
   returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
-    chosen.permissions as former, chosen.ends_at as formerly
+    chosen.permissions as former, chosen.ends_at as formerly, g.state = 'pending' as unused
 )
 insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail, request_id)
 select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed + `', 'grant:' || id,
   jsonb_build_object(
   'reason', @reason::text, 'client_id', client_id::text, 'permissions', to_jsonb(permissions), 'ends_at', ends_at,
-  'former_permissions', to_jsonb(former), 'former_ends_at', formerly), @request
+  'former_permissions', to_jsonb(former), 'former_ends_at', formerly, 'unused', unused), @request
 from g`
 
 // enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects none.
