@@ -54,8 +54,8 @@ func (v *settingsTour) wants(what, query string, args ...any) {
 
 func (v *settingsTour) endsConnectionAndSwitchesLLM(member demo.User) {
 	v.Helper()
-	wantsText(v.T, "the connections", v.Browser, member.Email)
 	v.Click("#connections ~ form summary")
+	wantsText(v.T, "the connections", v.Browser, member.Email)
 	v.Click("#connections ~ form .confirm summary")
 	v.sends("/settings/connectors/disconnect", "was disconnected from the account of", "No connections")
 	v.wants("ended", `select count(*) from account.grants where user_id = $1 and state = 'revoked'`, member.ID)

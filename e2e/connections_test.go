@@ -57,7 +57,8 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	p.Database.SetLLM(t, ws.Workspace, true)
 	says(connector.Refresh(t, tokens.RefreshToken), "Ended", "old sign-in key")
 	p.Database.SetLLM(t, ws.Workspace, false)
-	says(owner.Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer, "Refused", off)
+	says(owner.Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer,
+		"Refused", off)
 }
 
 // The connector policy of a workspace: lowering it narrows existing connections at their next request; raising it

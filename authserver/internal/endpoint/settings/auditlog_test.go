@@ -413,7 +413,7 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 		}
 		text.WriteString(log.Text())
 	}
-	for _, words := range []string{" to: “See programmes”", "The people who run this service"} {
+	for _, words := range []string{" Now: “See programmes”", "The people who run this service"} {
 		if !strings.Contains(text.String(), words) {
 			t.Errorf("does not say %q", words)
 		}

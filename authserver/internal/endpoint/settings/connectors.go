@@ -221,8 +221,8 @@ func (s *Settings) connections(r *request, view *connectorsView) error {
 	return read()
 }
 
-// disconnect takes id and ends a connection of any member of the workspace. from is log if the form is in the connection
-// log, and all if it is in the list of all connections.
+// disconnect takes id and ends a connection of any member of the workspace. from is log if the form is in the
+// connection log, and all if it is in the list of all connections.
 func (s *Settings) disconnect(r *request) error {
 	id := r.id()
 	switch r.form.Get("from") {

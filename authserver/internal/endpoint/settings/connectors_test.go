@@ -73,14 +73,14 @@ func TestConnectorPolicy_BadFormKeepsInput(t *testing.T) {
 		"too long":             {"31", claudeAlone, readAndWrite, number},
 		"no permission":        {"5", claudeAlone, nil, "at least one permission"},
 		"write without read":   {"5", claudeAlone, readAndWrite[1:], "requires “See programmes”"},
-		"not for connectors":   {"5", claudeAlone, manage, "Assistants cannot have this permission"},
+		"not for connectors":   {"5", claudeAlone, manage, "Assistants cannot have this"},
 		"an unknown platform":  {"5", []string{"claude", "gemini"}, readAndWrite, "claude, chatgpt or other"},
 		"a very long number":   {"99999999999999999999", claudeAlone, readAndWrite, number},
 		"what looks like HTML": {`"><b>7`, claudeAlone, readAndWrite, number},
 	} {
 		page := savePolicy(browser, c.days, c.platforms, c.permissions...)
-		page.As(name).Wants(http.StatusBadRequest, c.words, "The assistant rules were not saved.").Contains(`<li><a href="#`).
-			Keeps(policyPath, "days", c.days)
+		page.As(name).Wants(http.StatusBadRequest, c.words, "The assistant rules were not saved.").
+			Contains(`<li><a href="#`).Keeps(policyPath, "days", c.days)
 		if !slices.Contains(page.Form(policyPath)["platforms"], "claude") {
 			t.Errorf("%s: the chosen platform came back unchecked", name)
 		}
@@ -104,7 +104,8 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	site.Rows(3, "grants", `state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`)
 	form := warning.Form(policyPath)
 	warning.Keeps(policyPath, "confirm", "yes")
-	browser.Post(policyPath, form).Follow().Says("The assistant rules of Riverside Food Bank were saved. 1 connection ended. " +
+	browser.Post(policyPath, form).Follow().Says("The assistant rules of Riverside Food Bank were saved. " +
+		"1 connection ended. " +
 		"2 connections lost permissions. 2 connections got an earlier expiry date.")
 	for _, g := range []grant.Grant{first, second} {
 		site.Rows(1, "grants", `id = $1 and state = 'active'
@@ -244,7 +245,8 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	first.Says("Connections", "Connected now 26").Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)
 	next := html.UnescapeString(older.FindStringSubmatch(first.Body + `href="">Show older`)[1])
 	last := browser.Get(next).Contains(oldest.ID.String()).Times(1, disconnectButton)
-	last.Send(disconnectPath, browsertest.Fields{"id": oldest.ID.String()}).Follow().Says("was disconnected", "Connected now 25")
+	last.Send(disconnectPath, browsertest.Fields{"id": oldest.ID.String()}).Follow().
+		Says("was disconnected", "Connected now 25")
 	browser.Get(connectors).Says("No assistant but 25 other apps are connected.")
 }
 

@@ -29,7 +29,10 @@ var words = []struct{ recorded, shown string }{
 	{"The authorization code has expired.", "The assistant took longer than a minute to finish the sign-in."},
 }
 
-const lacks, person = "The user does not have the requested permissions: ", "The person does not have what it asked for: "
+const (
+	lacks  = "The user does not have the requested permissions: "
+	person = "The person does not have what it asked for: "
+)
 
 // Words returns the reason of a refused request in words for people who are not technical. A reason that only a
 // developer understands becomes a sentence that says so much.
