@@ -228,7 +228,8 @@ func (l *logPage) Latest() string { return l.All() + l.Search.Query() }
 // All returns the path of the page without a search.
 func (l *logPage) All() string { return l.path + "?tenant=" + l.Workspace.ID.String() }
 
-// entries returns the lines of the page that the URL selects. A line that has most entries goes on on the next page.
+// entries returns the lines of the page that the URL selects. A line with more than most entries continues on the next
+// page.
 func (w workspaceLog[T]) entries(r *request) (lines [][]T, out logPage, err error) {
 	out = logPage{Search: readSearch(r.form, w.kinds), Kinds: w.kinds, path: w.section.Path()}
 	from := readMark(r.form.Get("before"))
