@@ -167,7 +167,7 @@ func TestAsk_LLMIntegration(t *testing.T) {
 	caller := site.SignedIn(site.Member(perm.AccountAPIAccess, perm.ProgrammesRead))
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	refused := caller.Get(consent(assistant))
-	refused.Wants(http.StatusForbidden, "Connectors are switched off").Times(1, offer)
+	refused.Wants(http.StatusForbidden, "AI assistants are switched off").Times(1, offer)
 	caller.Get("/settings/connectors").Times(1, offer)
 	answer := refused.Send(asking, nil).Wants(http.StatusOK, "We asked the administrators")
 	site.Equal("the page leads back to", answer.Link("/oauth/authorize?"), consent(assistant))
@@ -207,7 +207,7 @@ func TestAsk_ConnectorPolicy(t *testing.T) {
 		and detail->>'recipients' = '1'`, audit.AccessRequested)
 	site.CountIs(1, mails)
 	site.SignedIn(manager).Get(consent(assistant)).As("of a user who may change it").
-		Wants(http.StatusForbidden, "Open the policy").Omits(offer)
+		Wants(http.StatusForbidden, "Open the assistant rules").Omits(offer)
 }
 
 // If a user has lost the permission for a form, the refusal has a button that asks for the permission.

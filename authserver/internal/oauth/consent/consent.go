@@ -145,7 +145,17 @@ func (a Approval) Elsewhere(workspaceID uuid.UUID) []grant.Key {
 
 // Used reports whether a code of the request was redeemed.
 func (a Approval) Used() bool {
-	return slices.ContainsFunc(a.Grants, func(g grant.Grant) bool { return g.Generation > 0 })
+	_, used := a.Redeemed()
+	return used
+}
+
+// Redeemed returns the grant whose code was redeemed, and false if there is none.
+func (a Approval) Redeemed() (grant.Grant, bool) {
+	at := slices.IndexFunc(a.Grants, func(g grant.Grant) bool { return g.Generation > 0 })
+	if at < 0 {
+		return grant.Grant{}, false
+	}
+	return a.Grants[at], true
 }
 
 // Pending returns the grants whose code is unused: one, or none.

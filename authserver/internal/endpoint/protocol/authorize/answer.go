@@ -51,7 +51,7 @@ func (h *Handler) decide(v *visit, ticket consent.Ticket, opened error, readOnly
 	least := consent.ReadOnly(v.client.Kind, ticket.Permissions)
 	switch {
 	case !free:
-		return h.refuse(v, messages.UsedAlready)
+		return h.refuseUsed(v, approval)
 	case readOnly && least == nil:
 		return h.refuse(v, messages.BadForm)
 	case v.approves:
@@ -186,7 +186,7 @@ func (h *Handler) choose(v *visit) error {
 		return err
 	}
 	if approval.Used() {
-		return h.refuse(v, messages.UsedAlready)
+		return h.refuseUsed(v, approval)
 	}
 	if decision == "deny" {
 		return h.deny(v, choice, approval)

@@ -145,7 +145,9 @@ var messagesJSON []byte
 
 // A messageTable has the pages of messages.json by their names there.
 type messageTable struct {
-	BadRequest, SilentDomain, BadForm, ClientGone, UsedAlready ui.Message
+	BadRequest, SilentDomain, BadForm, ClientGone ui.Message
+	// Pages for a request that the user has answered before: see refuseUsed.
+	UsedAlready, StillConnected, SinceDisconnected ui.Message
 	// Pages that refuse a submitted form. If the request is known, reopening adds a link to it.
 	SignedOut, NotYourPage, TooLate ui.Message
 	// Pages for users who cannot give the client access: see forbidden.
@@ -159,10 +161,37 @@ func readMessages() (table messageTable) {
 	return table
 }
 
-// forbidden returns a page for a user who cannot give the client access.
-func forbidden(v *visit, m ui.Message, workspaces string) ui.Message {
+// refuseUsed shows that the user has answered the request before, and what became of the approval whose code was
+// redeemed. It also answers a user who goes back to the page after approving.
+func (h *Handler) refuseUsed(v *visit, approval consent.Approval) error {
+	m := messages.UsedAlready
+	if used, redeemed := approval.Redeemed(); redeemed {
+		in, member, err := h.Store.Membership(v.r.Context(), v.user.User.ID, used.WorkspaceID)
+		switch {
+		case err != nil:
+			return err
+		case member && consent.Connection{Grant: used}.Live(h.Now()):
+			m = inWords(v, messages.StillConnected, in.Workspace.Name)
+		case member:
+			m = inWords(v, messages.SinceDisconnected, in.Workspace.Name)
+		}
+	}
+	if home := consent.HomeOf(v.client.Address, v.client.Redirects); home != "" {
+		m.Links = append([]ui.Link{{Href: home, Text: "Go to " + v.client.Name}}, m.Links...)
+	}
+	return h.refuse(v, m)
+}
+
+// inWords returns a page with the names of the client and of a workspace, or of several.
+func inWords(v *visit, m ui.Message, workspaces string) ui.Message {
 	words := strings.NewReplacer("{application}", nameOf(v.client), "{name}", v.client.Name, "{workspace}", workspaces)
 	m.Heading, m.Text, m.Next = words.Replace(m.Heading), words.Replace(m.Text), words.Replace(m.Next)
+	return m
+}
+
+// forbidden returns a page for a user who cannot give the client access.
+func forbidden(v *visit, m ui.Message, workspaces string) ui.Message {
+	m = inWords(v, m, workspaces)
 	m.Person = v.person()
 	if !v.approves {
 		m.Switch = v.request
@@ -173,7 +202,7 @@ func forbidden(v *visit, m ui.Message, workspaces string) ui.Message {
 // reopening returns a page that refuses a submitted form. If the request is known, the page links to it.
 func reopening(request string, m ui.Message) ui.Message {
 	if request != "" {
-		m.Next = "You can open the request again. If the application no longer waits for it, start again there."
+		m.Next = "You can open the request again. If the app no longer waits for it, start again there."
 		m.Links = []ui.Link{{Href: request, Text: "Open the request again"}}
 	}
 	return m
@@ -182,7 +211,7 @@ func reopening(request string, m ui.Message) ui.Message {
 func platformWords(c client.Client) string {
 	platform := workspace.PlatformOf(c.Platform)
 	if platform == workspace.Other {
-		return c.Name + " is neither Claude nor ChatGPT, and the policy does not allow other applications."
+		return c.Name + " is neither Claude nor ChatGPT, and the assistant rules do not allow other apps."
 	}
-	return c.Name + " belongs to " + platform.Name() + ", and the policy does not allow this platform."
+	return c.Name + " belongs to " + platform.Name() + ", and the assistant rules do not allow it."
 }

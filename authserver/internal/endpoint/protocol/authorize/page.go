@@ -67,7 +67,7 @@ func (h *Handler) page(v *visit) error {
 	case err != nil:
 		return err
 	case approval.Used():
-		return h.refuse(v, messages.UsedAlready)
+		return h.refuseUsed(v, approval)
 	case req.Client.Address != "":
 		return h.offerWorkspaces(v, req, "")
 	}
@@ -82,7 +82,7 @@ func (h *Handler) offer(v *visit, req consent.Request, approval consent.Approval
 	}
 	next, free := approval.Next(workspaceID)
 	if !free {
-		return h.refuse(v, messages.UsedAlready)
+		return h.refuseUsed(v, approval)
 	}
 	ticket := h.ticketOf(v, req)
 	ticket.GrantID, ticket.WorkspaceID, ticket.Permissions = next, workspaceID, offered.granted
@@ -237,8 +237,8 @@ func (h *Handler) refuseByPolicy(v *visit, err error, in workspace.Membership) e
 		m.Text = platformWords(v.client) + " Nothing was approved."
 	}
 	if in.Permissions.Has(perm.AccountAPIAccess) {
-		m.Next = "You can change the policy yourself. Then connect " + v.client.Name + " again."
-		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.Workspace.ID.String(), Text: "Open the policy"}}
+		m.Next = "You can change the rules yourself. Then connect " + v.client.Name + " again."
+		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.Workspace.ID.String(), Text: "Open the assistant rules"}}
 		return h.refuse(v, m)
 	}
 	return h.refuseAsking(v, m, in, membership.AccessRequest{Policy: true})

@@ -264,7 +264,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 	ofForms.Platforms, ofForms.Permissions = workspace.Platforms(), perm.NewSet(perm.EngageReadForms)
 	path := request(connector(assistant))
 	for words, policy := range map[string]workspace.ConnectorPolicy{
-		"belongs to Claude": ofOthers, "does not allow for connectors": ofForms,
+		"belongs to Claude": ofOthers, "does not allow for assistants": ofForms,
 	} {
 		site.LimitConnectors(workspace.DefaultConnectorPolicy())
 		open := ada.Get(path).As(words).Wants(http.StatusOK)
@@ -272,7 +272,7 @@ func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {
 		for when, page := range map[string]*browsertest.Page{"before": ada.Get(path), "after": approve(open)} {
 			page.As(when, "the page").Wants(http.StatusForbidden, words, "People who can manage API access").LeadsTo("")
 		}
-		manager.Get(path).As(words).Wants(http.StatusForbidden, "Open the policy")
+		manager.Get(path).As(words).Wants(http.StatusForbidden, "Open the assistant rules")
 	}
 	site.Rows(0, "grants", "")
 	site.Fixture.Exec(`update account.oauth_clients set connector_platform = 'chatgpt' where id = $1`, assistant.ID)
