@@ -120,6 +120,31 @@ func TestBrowser_ConsentShowsDecisionAndWhatReadOnlyLeavesOut(t *testing.T) {
 	}
 }
 
+// coveredByBar returns what a careful person reads before the decision and the bar with the buttons covers.
+const coveredByBar = `[...document.querySelectorAll("h1, .alert, .facts > div, .preset, .permission")].filter(e =>
+	e.getBoundingClientRect().bottom > document.querySelector(".decision-bar").getBoundingClientRect().top)
+	.map(e => e.textContent)`
+
+// However many permissions there are, the bar begins below the last one, and sticks only from there. The choice of read
+// only comes before the list.
+func TestBrowser_ConsentBarCoversNothingThatMatters(t *testing.T) {
+	p, ws := inWorkspace(t)
+	asked := []string{harness.ReadProgrammes, harness.WriteProgrammes, harness.ReadForms, harness.WriteForms}
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.OpenAs(ws.Owner, p.AuthorizeURL(ws.Connector(t, asked...).Begin().Query))
+	for _, screen := range []harness.Screen{harness.Laptop, harness.Telephone, harness.Narrowest} {
+		browser.Show(screen, "light")
+		harness.Evaluate[bool](browser, `(scrollTo(0, 0), true)`)
+		if covered := harness.Evaluate[[]string](browser, coveredByBar); len(covered) > 0 {
+			t.Errorf("%d pixels: the bar covers %q", screen.Width, covered)
+		}
+	}
+	if !harness.Evaluate[bool](browser, `!!(document.querySelector(".presets").compareDocumentPosition(
+		document.querySelector(".permissions")) & Node.DOCUMENT_POSITION_FOLLOWING)`) {
+		t.Error("the choice of read only comes after the permissions")
+	}
+}
+
 // Times in a real browser.
 
 // timesOf returns the text and the title of each time on the page.
@@ -240,9 +265,6 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 	browser.SignIn(ws.Owner.Email, ws.Owner.Password)
 	browser.See(approveButton)
 	look("consent", approveButton)
-	if got := background(browser, ".tile-ours"); got != "rgb(122, 31, 162)" {
-		t.Errorf("the sign of the workspace is %s", got)
-	}
 	browser.OpenAndSee(p.AppURL+"/settings/members/invite", "#invite-email")
 	look("settings", "button.button-main")
 	current := `getComputedStyle(document.querySelector("[aria-current]")).color`

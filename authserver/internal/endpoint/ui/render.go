@@ -205,11 +205,13 @@ func (p *Pages) vscodeLink(address string) template.URL {
 	return template.URL("vscode:mcp/install?" + url.PathEscape(string(server)))
 }
 
-// initials returns the one or two letters that represent a name in a tile.
+// initials returns the one or two letters that represent a name in a tile. Words in lower case after the first, such as
+// "for", have none.
 func initials(name string) string {
 	var out []rune
 	for _, word := range strings.Fields(name) {
-		if first := []rune(word)[0]; unicode.IsLetter(first) || unicode.IsDigit(first) {
+		first := []rune(word)[0]
+		if (unicode.IsLetter(first) || unicode.IsDigit(first)) && (len(out) == 0 || !unicode.IsLower(first)) {
 			out = append(out, unicode.ToUpper(first))
 		}
 	}

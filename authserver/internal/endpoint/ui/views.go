@@ -61,6 +61,7 @@ type Consent struct {
 	Withheld     perm.Set // held by the user, but the workspace's connector policy does not allow them
 	Presets      bool     // the user may choose read-only access
 	ReadOnly     bool     // that is the choice at first
+	Approved     bool     // the user has approved the request, and its code is unused
 	Days         int      // how long access lasts
 	Until        time.Time
 	Destination  string // host of the callback

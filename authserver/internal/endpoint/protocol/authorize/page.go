@@ -90,7 +90,9 @@ func (h *Handler) offer(v *visit, req consent.Request, approval consent.Approval
 	if view.Ticket, err = h.Tickets.Seal(ticket); err != nil {
 		return err
 	}
-	if view.ReadOnly, err = h.choseReadOnly(v, offered, approval.In(workspaceID)); err != nil {
+	approved := approval.In(workspaceID)
+	view.Approved = approved != nil
+	if view.ReadOnly, err = h.choseReadOnly(v, offered, approved); err != nil {
 		return err
 	}
 	if len(offered.leftOut) > 0 {

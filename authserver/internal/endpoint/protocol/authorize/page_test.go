@@ -241,16 +241,16 @@ func TestPolicy_LimitsConnectorPermissionsAndLifetime(t *testing.T) {
 	assistant := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite)
 	site.LimitConnectors(readOnly(7))
 	page := ada.Get(request(connector(assistant)))
-	page.Wants(http.StatusOK, "7 days", "Not allowed by the workspace's connector policy", "Add and change programmes",
+	page.Wants(http.StatusOK, "7 days", "because of the assistant rules of Riverside", "Add and change programmes",
 		"in Settings, under Assistants")
-	page.Lacks("All permissions above")
+	page.Lacks("Everything")
 	g := granted(t, site, assistant, approve(page))
 	life, want := time.Until(g.Ends), perm.NewSet(perm.ProgrammesRead)
 	if !slices.Equal(g.Permissions, want) || life > 7*24*time.Hour || life < 7*24*time.Hour-time.Minute {
 		t.Errorf("%v for %s", g.Permissions, life)
 	}
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead, perm.ProgrammesWrite)
-	ada.Get(request(confidential(app))).Wants(http.StatusOK, "90 days").Lacks("policy")
+	ada.Get(request(confidential(app))).Wants(http.StatusOK, "90 days").Lacks("assistant rules")
 }
 
 func TestPolicy_RefusalNamesWhoCanChangeIt(t *testing.T) {

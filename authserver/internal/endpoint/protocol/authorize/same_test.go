@@ -37,10 +37,13 @@ func TestSameRequest_HasOneApproval(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	browser, path := site.SignedIn(site.Member(perm.ProgrammesRead)), request(confidential(app))
 	otherTab, page := browser.Get(path), browser.Get(path)
+	const before = "You have already approved this request"
+	page.Lacks(before)
 	var codes []string
 	for _, page := range []*browsertest.Page{page, page, browser.Get(path)} { // the back button shows the page anew
 		codes = append(codes, callback(t, approve(page)).Get("code"))
 	}
+	browser.Get(path).Wants(http.StatusOK, before)
 	site.Rows(1, "grants", "")
 	site.Rows(1, "audit_events", "action = $1", audit.GrantConsented)
 	for i, code := range codes {
@@ -55,6 +58,9 @@ func TestSameRequest_HasOneApproval(t *testing.T) {
 	answered(approve(otherTab), "approved in another tab")
 	answered(deny(otherTab), "denied in another tab")
 	site.Rows(1, "grants", `state = 'active'`)
+	browser.Get(path).Says("Donor sync is connected to Riverside Food Bank")
+	site.Fixture.Exec(`update account.grants set ends_at = now() where client_id = $1`, app.ID)
+	browser.Get(path).Says("the access of Donor sync to Riverside Food Bank has ended since")
 	page = browser.Get(request(confidential(app), "state", "another"))
 	code := callback(t, approve(page)).Get("code")
 	site.Equal("the same page again", callback(t, deny(page)).Get("error"), "access_denied")
@@ -168,7 +174,7 @@ func TestSameRequest_OneWorkspaceAndResource(t *testing.T) {
 	if g := redeemedBy(t, site, address, codes[3], web, mcp); g.WorkspaceID != first || g.Resource != mcp {
 		t.Errorf("granted %s in %s", g.Resource, g.WorkspaceID)
 	}
-	answered(at(mcp), "again")
+	answered(at(mcp).Says("Go to "), "again")
 	answered(approve(otherTab), "another workspace")
 	site.CountIs(1, `select count(*) from account.grants where state in ('active', 'pending') and user_id = $1`, ada.ID)
 }
