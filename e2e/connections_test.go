@@ -158,7 +158,7 @@ func causes() map[string]cause {
 	return map[string]cause{
 		"a superseded token": {
 			replay, "a superseded refresh token was presented",
-			"because an old access key of the application was used again. " + maybeLost, "refresh_token_replayed",
+			"because an old sign-in key was used again. " + maybeLost, "refresh_token_replayed",
 		},
 		"a code twice": {
 			exchangeTwice, "its authorization code was presented again",

@@ -45,8 +45,7 @@ func TestApps_ShowsReplayAndExpiryAsReasons(t *testing.T) {
 	site.Must(site.Grants.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()))
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, over.ID)
 	browser := site.SignedIn(ada)
-	const disconnected = "We disconnected Claude because an old access key of the application was used again. " +
-		"It may have been copied."
+	const disconnected = "We disconnected Claude because an old sign-in key was used again. It may have been copied."
 	browser.Get("/settings/apps").
 		Says(disconnected, "The access that you gave to Donor sync has expired.", "No connected apps")
 	const event = "Claude was disconnected because an old sign-in key was used again. It may have been copied."
@@ -80,10 +79,9 @@ const connect = "/settings/connect"
 func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	site := shared(t)
 	browser := site.SignedIn(site.Member(perm.ProgrammesRead))
-	for _, path := range []string{connect, "/settings/apps"} {
-		page := browser.Get(path).As(path).Says("Claude", "ChatGPT", "VS Code", "Cursor")
-		page.Contains(`value="`+mcp+`"`).Times(4, "<ol") // lists of steps
-	}
+	browser.Get("/settings/apps").Says("No connected apps").Contains(`href="` + connect + `"`)
+	page := browser.Get(connect).Says("Claude", "ChatGPT", "VS Code", "Cursor")
+	page.Contains(`value="`+mcp+`"`).Times(4, "<ol") // lists of steps
 	browser.Get(connect).Wants(http.StatusOK, "AI assistants on", "See programmes").Lacks("Ask an administrator")
 	site.Fixture.SetLLM(false)
 	browser.Get(connect).Says("AI assistants off", "No assistant can be connected until an administrator").

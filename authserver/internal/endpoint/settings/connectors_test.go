@@ -112,7 +112,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 			and permissions = '{programmes:read:programmes}' and ends_at < now() + interval '8 days'`, g.ID)
 	}
 	site.Rows(1, "grants", `id = $1 and revoke_reason = 'connector_policy'`, third.ID)
-	browser.Get("/settings/apps").Says("reduced this access on", "because the assistant rules no longer allow it")
+	browser.Get("/settings/apps").Says("reduced this access on", "no longer allow it")
 	browser.Get("/settings/audit").Says("The assistant rules reduced the access of Claude",
 		"Removed: Add and change programmes", "Expires on", "An approval of Claude ended before it was used",
 		"2 connections reduced", "1 unused approval reduced", "1 connection ended", "1 unused approval ended")

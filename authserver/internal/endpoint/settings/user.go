@@ -237,13 +237,13 @@ func (s *Settings) showApps(r *request) error {
 		}
 		byApp[c.Grant.ClientID] = append(byApp[c.Grant.ClientID], c)
 	}
-	ended := listing[consent.Connection]{Of: "ended approvals", Parameter: "ended", Size: shortPage}
+	ended := listing[consent.Connection]{Of: "ended connections", Parameter: "ended", Size: shortPage}
 	view.Ended, view.Former = ended.Select(r, view.Ended)
 	var live []consent.Connection
 	for _, id := range apps {
 		live = append(live, byApp[id]...)
 	}
-	live, view.List = listing[consent.Connection]{Of: "approvals"}.Select(r, live)
+	live, view.List = listing[consent.Connection]{Of: "connections"}.Select(r, live)
 	for i, c := range live {
 		id := c.Grant.ClientID
 		if i == 0 || live[i-1].Grant.ClientID != id {
@@ -292,7 +292,7 @@ func (s *Settings) disconnectAll(r *request) error {
 	})
 }
 
-const notConnected = "The application is no longer connected."
+const notConnected = "The app is no longer connected."
 
 // revokeGrants revokes the grants of the user that which selects. The notice names from, or the workspace of the grant
 // if from is "".
