@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
@@ -142,6 +145,57 @@ func TestBrowser_ConsentBarCoversNothingThatMatters(t *testing.T) {
 	if !harness.Evaluate[bool](browser, `!!(document.querySelector(".presets").compareDocumentPosition(
 		document.querySelector(".permissions")) & Node.DOCUMENT_POSITION_FOLLOWING)`) {
 		t.Error("the choice of read only comes after the permissions")
+	}
+}
+
+// Pages on paper.
+
+// onlyOnScreen returns what is printed although only a screen can use it, relativeOnPaper the times without a date, and
+// foldedOnPaper the text that is not printed, because it is folded.
+const (
+	onlyOnScreen = `[...document.querySelectorAll("button, .button, nav, input[type=search]")]
+		.filter(e => e.checkVisibility()).map(e => e.outerHTML)`
+	relativeOnPaper = `[...document.querySelectorAll("time[data-local=ago]")]
+		.filter(e => !/20\d\d/.test(e.textContent)).map(e => e.outerHTML)`
+	foldedOnPaper = `[...document.querySelectorAll("main details:not(.confirm, .filters) :is(p, li, dd, label)")]
+		.filter(e => !e.closest("nav, .row-actions, .find, .confirm") && !e.checkVisibility()).map(e => e.textContent)`
+)
+
+func TestBrowser_PrintsTextWithoutControls(t *testing.T) {
+	p, ws := inWorkspace(t)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	connector.Connect(t, p.Person(t, ws.Owner))
+	tenant := "?tenant=" + ws.Workspace.ID
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.OpenAs(ws.Owner, p.AppURL+"/login")
+	browser.See("#workspaces")
+	for address, shown := range map[string]string{
+		p.AuthorizeURL(connector.Begin().Query):                               "Add and change programmes",
+		p.AppURL + "/settings/apps":                                           "Assistant of the office",
+		p.AppURL + "/settings/connectors" + tenant:                            "Assistant of the office",
+		p.AppURL + "/settings/connectors/log" + tenant:                        "Assistant of the office",
+		p.AppURL + "/settings/members/member" + tenant + "&id=" + ws.Owner.ID: "Manage members",
+		p.AppURL + "/settings/audit" + tenant:                                 ws.Workspace.Name,
+	} {
+		browser.OpenAndSee(address, "h1")
+		page, _, _ := strings.Cut(strings.TrimPrefix(address, p.AppURL), "?")
+		browser.Do("print", chromedp.EmulateViewport(680, 960)) // A4 without its margins
+		media := emulation.SetEmulatedMediaParams{Media: "print"}
+		if _, err := chromedp.Call(browser.Window(), emulation.SetEmulatedMedia, media); err != nil {
+			t.Fatal(err)
+		}
+		wantsText(t, page, browser, shown)
+		for what, script := range map[string]string{
+			"controls": onlyOnScreen, "folded": foldedOnPaper, "relative times": relativeOnPaper,
+		} {
+			if found := harness.Evaluate[[]string](browser, script); len(found) > 0 {
+				t.Errorf("%s: %s on paper: %q", page, what, found)
+			}
+		}
+		if over := browser.Overflow(); over > 0 {
+			t.Errorf("%s is %d pixels wider than the paper", page, over)
+		}
+		browser.Scheme("light")
 	}
 }
 

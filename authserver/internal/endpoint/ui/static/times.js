@@ -1,4 +1,5 @@
-// Shows times in the reader's time zone, or as relative times within a week. The title is in UTC.
+// Shows times in the reader's time zone, or as relative times within a week, but on paper with the date and the zone.
+// The title is in UTC.
 (function () {
   var language = document.documentElement.lang;
   var relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
@@ -9,9 +10,15 @@
   var inUTC = new Intl.DateTimeFormat(language, {
     hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: "UTC"
   });
+  var onPaper = new Intl.DateTimeFormat(language, {
+    day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23",
+    timeZoneName: "short"
+  });
+  var paper = matchMedia("print");
   var units = [["day", 86400], ["hour", 3600], ["minute", 60]];
 
   function ago(date) {
+    if (paper.matches) { return onPaper.format(date); }
     var seconds = (date - Date.now()) / 1000;
     if (Math.abs(seconds) >= 7 * 86400) { return moment.format(date); }
     for (var i = 0; i < units.length; i++) {
@@ -38,4 +45,5 @@
 
   write();
   setInterval(write, 60000);
+  paper.addEventListener("change", write);
 })();
