@@ -166,7 +166,7 @@ func causes() map[string]cause {
 		},
 		"the LLM integration off": {
 			func(c *connection) { c.Database.SetLLM(c.t, c.ws.Workspace, false) },
-			"has switched its LLM integration off", "is switched off", "llm_integration_off",
+			"has switched its LLM integration off", "assistants are switched off", "llm_integration_off",
 		},
 	}
 }
