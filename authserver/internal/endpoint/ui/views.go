@@ -86,7 +86,7 @@ type Message struct {
 	Switch  string // local path to return to after signing in as another user, or ""
 }
 
-// A Link is a link to another page of this server.
+// A Link is a link to another page of this server, or to the website of an application.
 type Link struct {
 	Href, Text string
 	NewTab     bool

@@ -240,7 +240,8 @@ func (h *Handler) refuseByPolicy(v *visit, err error, in workspace.Membership) e
 	}
 	if in.Permissions.Has(perm.AccountAPIAccess) {
 		m.Next = "You can change the rules yourself. Then connect " + v.client.Name + " again."
-		m.Links = []ui.Link{{Href: "/settings/connectors?tenant=" + in.Workspace.ID.String(), Text: "Open the assistant rules"}}
+		rules := "/settings/connectors?tenant=" + in.Workspace.ID.String()
+		m.Links = []ui.Link{{Href: rules, Text: "Open the assistant rules"}}
 		return h.refuse(v, m)
 	}
 	return h.refuseAsking(v, m, in, membership.AccessRequest{Policy: true})
