@@ -137,10 +137,12 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	needed := partsOfAPI(p.store, p.tokens, p.limits)
 	a := &App{parts: p, modules: modules(p, engage)}
+	nothing := apidoc.ForBrowsers(c.AppURL, p.brand,
+		refuse(p.gate, apierr.New(apierr.NotFound, "This path does not exist.")))
 	all := []routes{
 		assistants.Routes(),
 		gate.MetadataRoutes(c.BaseURL, p.brand.Name()),
-		apidoc.Routes(c.BaseURL, p.brand),
+		apidoc.Routes(c.BaseURL, p.brand, nothing),
 		p.gate.Me(),
 		hooks.endpoint.Routes(),
 		{"/healthz": {"GET": server.Alive()}, "/readyz": {"GET": ready(p.gate, log, needed)}},
@@ -148,7 +150,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	for _, m := range a.modules {
 		all = append(all, m.routes...)
 	}
-	a.router = newRouter(p.gate, all, rest.Deprecated())
+	a.router = newRouter(p.gate, all, nothing, rest.Deprecated())
 	panicked := refuse(p.gate, apierr.Of(nil))
 	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, panicked)
 	a.serving = server.Process{
@@ -237,11 +239,11 @@ func (a *App) Close() {
 	a.watch.Stop()
 }
 
-// newRouter returns the router of all routes. Unknown paths and wrong methods are refused before the credential is
-// checked (contract, section 6).
-func newRouter(guard *gate.Gate, all []routes, deprecated rest.Deprecations) *mux.Router {
+// newRouter returns the router of all routes. Unknown paths, which nothing answers, and wrong methods are refused before
+// the credential is checked (contract, section 6).
+func newRouter(guard *gate.Gate, all []routes, nothing http.Handler, deprecated rest.Deprecations) *mux.Router {
 	router := rest.NewRouter(deprecated)
-	router.NotFoundHandler = refuse(guard, apierr.New(apierr.NotFound, "This path does not exist."))
+	router.NotFoundHandler = nothing
 	wrongMethod := refuse(guard, apierr.New(apierr.MethodNotAllowed,
 		"This path does not support this method. The Allow header lists the supported methods."))
 	for _, some := range all {

@@ -171,7 +171,7 @@ func TestRouter_AnnouncesDeprecatedOperations(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	things := routes{"/v1/things/{id}": {"GET": handler, "POST": handler}}
-	router := newRouter(new(gate.Gate), []routes{things}, rest.Deprecations{{
+	router := newRouter(new(gate.Gate), []routes{things}, handler, rest.Deprecations{{
 		Method: "GET",
 		Path:   "/v1/things/{id}",
 		Since:  time.Unix(1_798_761_600, 0),

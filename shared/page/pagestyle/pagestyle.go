@@ -73,19 +73,34 @@ func pack(content []byte) []byte {
 
 // acceptsGzip reads Accept-Encoding (RFC 9110, section 12.5.3): gzip, or * without gzip, with a weight above 0.
 func acceptsGzip(h http.Header) bool {
-	accepts := map[string]bool{}
-	for coding := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
-		name, parameters, _ := strings.Cut(coding, ";")
+	accepted := weights(h.Values("Accept-Encoding"))
+	if weight, named := accepted["gzip"]; named {
+		return weight > 0
+	}
+	return accepted["*"] > 0
+}
+
+// PrefersHTML reports whether the client of a request is a browser that shows the response: it names text/html in Accept
+// (RFC 9110, section 12.5.1), and JSON with less weight or not at all.
+func PrefersHTML(h http.Header) bool {
+	accepted := weights(h.Values("Accept"))
+	return accepted["text/html"] > accepted["application/json"]
+}
+
+// weights returns the names of a field such as Accept, in small letters, with their weights (RFC 9110, section 12.4.2).
+func weights(values []string) map[string]float64 {
+	out := map[string]float64{}
+	for one := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		name, parameters, _ := strings.Cut(one, ";")
 		weight := 1.0
-		if text, isWeight := strings.CutPrefix(strings.TrimSpace(parameters), "q="); isWeight {
-			weight, _ = strconv.ParseFloat(text, 64) // 0 if it is not a number
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			if text, isWeight := strings.CutPrefix(strings.TrimSpace(parameter), "q="); isWeight {
+				weight, _ = strconv.ParseFloat(text, 64) // 0 if it is not a number
+			}
 		}
-		accepts[strings.ToLower(strings.TrimSpace(name))] = weight > 0
+		out[strings.ToLower(strings.TrimSpace(name))] = weight
 	}
-	if chosen, named := accepts["gzip"]; named {
-		return chosen
-	}
-	return accepts["*"]
+	return out
 }
 
 // Hash returns the source expression that lets a Content-Security-Policy allow this one inline style or script.

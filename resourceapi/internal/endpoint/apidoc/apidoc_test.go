@@ -1,8 +1,10 @@
 package apidoc
 
 import (
+	"cmp"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -21,16 +23,26 @@ import (
 
 const base = "https://api.example.org"
 
-// The handlers of the description, of a deployment without a brand of its own.
+// The handlers of the description, of a deployment without a brand of its own, and the pages by path.
 var (
-	served   = Routes(base, brand.Brand{})
+	served   = Routes(base, brand.Brand{}, http.NotFoundHandler())
 	jsonFile = served[JSONPath]["GET"]
 	pageFile = served[PagePath]["GET"]
-	pageText = get(pageFile).Body.String()
+	pages    = pagesOf(served)
+	whole    = strings.Join(slices.Collect(maps.Values(pages)), "")
 )
 
-func get(handler http.Handler, header ...string) *httptest.ResponseRecorder {
-	request := httptest.NewRequest("GET", "/", nil)
+// pagesOf returns the pages that the first page links, and the first page.
+func pagesOf(routes map[string]map[string]http.Handler) map[string]string {
+	out := map[string]string{PagePath: get(routes[PagePath]["GET"], PagePath).Body.String()}
+	for _, found := range regexp.MustCompile(`href="(/v1/docs/[^"#]+)"`).FindAllStringSubmatch(out[PagePath], -1) {
+		out[found[1]] = get(routes[PagePath+"/{group}"]["GET"], found[1]).Body.String()
+	}
+	return out
+}
+
+func get(handler http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+	request := httptest.NewRequest("GET", path, nil)
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
@@ -40,30 +52,40 @@ func get(handler http.Handler, header ...string) *httptest.ResponseRecorder {
 }
 
 func TestEndpoint_IsCacheableForFiveMinutesAndHasETag(t *testing.T) {
-	for name, handler := range map[string]http.Handler{"JSON": jsonFile, "page": pageFile} {
-		first := get(handler)
+	for _, name := range []string{JSONPath, PagePath, PagePath + "/webhooks"} {
+		first := get(jsonFile, name)
 		tag := first.Header().Get("ETag")
 		if first.Code != 200 || tag == "" || first.Header().Get("Cache-Control") != "public, max-age=300" {
 			t.Errorf("%s: %d %v", name, first.Code, first.Header())
 		}
-		if again := get(handler, "If-None-Match", tag); again.Code != 304 || again.Body.Len() != 0 ||
+		if again := get(jsonFile, name, "If-None-Match", tag); again.Code != 304 || again.Body.Len() != 0 ||
 			again.Header().Get("ETag") != tag {
 			t.Errorf("%s: %d %v", name, again.Code, again.Header())
 		}
-		if other := get(handler, "If-None-Match", `"another"`); other.Code != 200 {
+		if other := get(jsonFile, name, "If-None-Match", `"another"`); other.Code != 200 {
 			t.Errorf("%s: %d", name, other.Code)
 		}
 	}
-	if answer := get(jsonFile); answer.Header().Get("Access-Control-Allow-Origin") != "*" ||
+	if answer := get(jsonFile, JSONPath); answer.Header().Get("Access-Control-Allow-Origin") != "*" ||
 		answer.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("%v", answer.Header())
 	}
+	if answer := get(jsonFile, PagePath+"/nothing"); answer.Code != 404 || len(pages) < 10 {
+		t.Errorf("%d for a page that does not exist; %d exist", answer.Code, len(pages))
+	}
 }
 
-// The page loads nothing from other hosts, and its policy would block it. The policy allows the page's own style and
+// The pages load nothing from other hosts, and their policy would block it. The policy allows the page's own style and
 // script.
 func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
-	policy := get(pageFile).Header().Get("Content-Security-Policy")
+	for path, page := range pages {
+		wantsOwn(t, page, get(pageFile, path).Header())
+	}
+}
+
+func wantsOwn(t *testing.T, page string, header http.Header) {
+	t.Helper()
+	policy := header.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") ||
 		!strings.Contains(policy, "; connect-src 'self'; img-src 'self'; ") {
 		t.Error(policy)
@@ -72,37 +94,41 @@ func TestPage_LoadsNothingFromOtherHosts(t *testing.T) {
 		"<iframe", `<link rel="stylesheet`, "@import", `url\(`, `<[^>]* src="[^/]`, `<[^>]* src="//`, `\{\{`,
 		"ZgotmplZ", "innerHTML", "localStorage", "document.cookie",
 	} {
-		if regexp.MustCompile(loading).MatchString(pageText) {
+		if regexp.MustCompile(loading).MatchString(page) {
 			t.Errorf("the page contains %s", loading)
 		}
 	}
 	for _, element := range []string{"style", "script"} {
-		blocks := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(pageText, -1)
-		if len(blocks) != 1 || strings.Count(pageText, "<"+element) != 1 ||
+		blocks := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(page, -1)
+		if len(blocks) != 1 || strings.Count(page, "<"+element) != 1 ||
 			!strings.Contains(policy, element+"-src "+pagestyle.Hash(blocks[0][1])+";") {
 			t.Errorf("the policy does not have the hash of the %s", element)
 		}
 	}
 }
 
-// The page with all its operations fits a slow connection.
-func TestPage_IsAtMost120KBCompressed(t *testing.T) {
-	answer := get(pageFile, "Accept-Encoding", "gzip")
-	if answer.Header().Get("Content-Encoding") != "gzip" || answer.Body.Len() > 120_000 {
-		t.Errorf("%v, %d bytes", answer.Header(), answer.Body.Len())
+// Each page fits a slow connection.
+func TestPage_IsAtMost60KBCompressed(t *testing.T) {
+	for path := range pages {
+		answer := get(pageFile, path, "Accept-Encoding", "gzip")
+		if answer.Header().Get("Content-Encoding") != "gzip" || answer.Body.Len() > 60_000 {
+			t.Errorf("%s: %v, %d bytes", path, answer.Header(), answer.Body.Len())
+		}
 	}
 }
 
+// Each page links all pages, in the same order: the useful ones come first.
 func TestPage_UsefulOperationsComeFirst(t *testing.T) {
-	var titles []string
-	for _, found := range regexp.MustCompile(`<h2 id="[^"]+">([^<]+)</h2>\n`).FindAllStringSubmatch(pageText, -1) {
-		titles = append(titles, found[1])
-	}
-	at := slices.Index(titles, "Programmes")
-	first := []string{"Programmes", "Forms", "Public forms", "Credential and events"}
-	if at < 0 || !slices.Equal(titles[at:at+4], first) ||
-		!slices.Equal(titles[len(titles)-2:], []string{"Discovery", "Service"}) {
-		t.Errorf("%q", titles)
+	for path, page := range pages {
+		var titles []string
+		for _, found := range regexp.MustCompile(`<a class="title" [^>]*>([^<]+)</a>`).FindAllStringSubmatch(page, -1) {
+			titles = append(titles, found[1])
+		}
+		first := []string{"Get started", "Programmes", "Forms", "Public forms", "Credential and events"}
+		if len(titles) != 2*len(pages) || !slices.Equal(titles[:5], first) ||
+			!slices.Equal(titles[len(titles)-2:], []string{"Discovery", "Service"}) {
+			t.Errorf("%s: %q", path, titles)
+		}
 	}
 }
 
@@ -110,7 +136,7 @@ func TestPage_UsefulOperationsComeFirst(t *testing.T) {
 func TestPage_ShowsBrandOfDeployment(t *testing.T) {
 	b, err := (&brand.Options{BrandName: "A<b>&Co", BrandColour: "#7a1fa2"}).Read()
 	testkit.Must(t, err)
-	page := get(Routes(base, b)[PagePath]["GET"]).Body.String()
+	page := get(Routes(base, b, http.NotFoundHandler())[PagePath]["GET"], PagePath).Body.String()
 	if !strings.Contains(page, "<h1>A&lt;b&gt;&amp;Co API</h1>") || strings.Contains(page, "A<b>") ||
 		!strings.Contains(page, "--brand:#7a1fa2") {
 		t.Error("the page does not show the brand")
@@ -119,32 +145,36 @@ func TestPage_ShowsBrandOfDeployment(t *testing.T) {
 
 // Blocks wider than a phone screen can be scrolled with a keyboard.
 func TestPage_CodeBlocksAreFocusable(t *testing.T) {
-	if _, rest, found := strings.Cut(pageText, "<pre"); !found || strings.Contains(rest, "<pre>") ||
+	if _, rest, found := strings.Cut(whole, "<pre"); !found || strings.Contains(rest, "<pre>") ||
 		strings.HasPrefix(rest, ">") {
 		t.Error("a code block cannot take the focus")
 	}
 }
 
-// The page shows every operation, parameter and response of the description, but preflights and the files of pages.
+// The page of its group shows every operation, parameter and response of the description, but preflights and the files of
+// pages. The first page leads to it from the address that it had when there was one page.
 func TestPage_ShowsEveryOperation(t *testing.T) {
 	d, left := described(t).document, 0
 	for _, o := range d.Operations() {
+		id := o.Text("operationId")
 		if o.Method == "OPTIONS" || slices.Contains(
-			[]string{"readEmbedScript", "readEmbedStyle", "readFormScript", "readHeightScript", "readLogo"},
-			o.Text("operationId"),
-		) {
+			[]string{"readEmbedScript", "readEmbedStyle", "readFormScript", "readHeightScript", "readLogo"}, id) {
 			left++
-			if strings.Contains(pageText, `"`+o.Text("operationId")+`"`) {
-				t.Errorf("%s %s is on the page", o.Method, o.Path)
+			if strings.Contains(whole, `"`+id+`"`) {
+				t.Errorf("%s %s is on a page", o.Method, o.Path)
 			}
 			continue
 		}
-		_, rest, found := strings.Cut(pageText, `<article id="`+o.Text("operationId")+`"`)
+		path := PagePath + "/" + anchor(fmt.Sprint(o.List("tags")[0]))
+		_, rest, found := strings.Cut(pages[path], `<article id="`+id+`"`)
 		article, _, _ := strings.Cut(rest, "</article>")
 		if !found || !strings.Contains(article, "<code>"+o.Path+"</code>") ||
 			!strings.Contains(article, html.EscapeString(o.Text("summary"))) {
-			t.Errorf("%s %s is not on the page", o.Method, o.Path)
+			t.Errorf("%s %s is not on its page", o.Method, o.Path)
 			continue
+		}
+		if !strings.Contains(pages[PagePath], `<li id="`+id+`" data-page="`+path+`"><a href="`+path+"#"+id+`">`) {
+			t.Errorf("%s %s is not on the first page", o.Method, o.Path)
 		}
 		for _, p := range d.Parameters(o) {
 			if !strings.Contains(article, "<code>"+p.Text("name")+"</code>") {
@@ -164,31 +194,80 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 
 // The first example of each operation can be read without scripts, and the others be opened.
 func TestPage_HasExamplesInFourLanguages(t *testing.T) {
-	articles := strings.Count(pageText, "<article ")
+	articles := strings.Count(whole, "<article ")
 	for language, want := range map[string]string{
 		"curl":       ` open data-language="curl"><summary>curl</summary><pre tabindex="0"><code>curl `,
 		"Go":         ` data-language="Go"><summary>Go</summary>`,
 		"JavaScript": ` data-language="JavaScript"><summary>JavaScript</summary>`,
 		"Python":     ` data-language="Python"><summary>Python</summary>`,
 	} {
-		if got := strings.Count(pageText, want); got != articles || articles < 40 {
+		if got := strings.Count(whole, want); got != articles || articles < 40 {
 			t.Errorf("%s: %d examples of %d operations", language, got, articles)
 		}
 	}
 }
 
-func TestPage_InternalLinksHaveTargets(t *testing.T) {
-	var ids []string
-	for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(pageText, -1) {
-		if slices.Contains(ids, found[1]) {
-			t.Errorf("two elements have the id %s", found[1])
+// Every link to a page, from every page, has its target there.
+func TestPage_LinksHaveTargets(t *testing.T) {
+	ids := map[string][]string{}
+	for path, page := range pages {
+		for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+			if slices.Contains(ids[path], found[1]) {
+				t.Errorf("%s: two elements have the id %s", path, found[1])
+			}
+			ids[path] = append(ids[path], found[1])
 		}
-		ids = append(ids, found[1])
 	}
-	for _, found := range regexp.MustCompile(`href="#([^"]+)"`).FindAllStringSubmatch(pageText, -1) {
-		if !slices.Contains(ids, found[1]) {
-			t.Errorf("#%s has no target", found[1])
+	for path, page := range pages {
+		for _, found := range regexp.MustCompile(`href="(/v1/docs[^"#]*)?#([^"]+)"`).FindAllStringSubmatch(page, -1) {
+			if !slices.Contains(ids[cmp.Or(found[1], path)], found[2]) {
+				t.Errorf("%s: %s has no target", path, found[0])
+			}
 		}
+	}
+}
+
+// A browser gets a page at paths that are no routes; all others get what they got without it.
+func TestForBrowsers_AnswersBrowsersAlone(t *testing.T) {
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	handler := ForBrowsers("https://app.example.org", brand.Brand{}, next)
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, c := range []struct {
+		method, path, accept string
+		status               int
+	}{
+		{"GET", "/", browser, 200},
+		{"HEAD", "/", browser, 200},
+		{"GET", "/v1/nothing", browser, 404},
+		{"GET", "/", "TEXT/HTML; level=1; q=0.3, application/json;q=0.2", 200},
+		{"GET", "/", "text/html, application/json", 418},
+		{"GET", "/", "application/json, text/html;q=0.9", 418},
+		{"GET", "/", "text/html;q=0", 418},
+		{"GET", "/", "*/*", 418},
+		{"GET", "/", "", 418},
+		{"POST", "/", browser, 418},
+		{"GET", "/v1/nothing", "*/*", 418},
+	} {
+		request, recorder := httptest.NewRequest(c.method, c.path, nil), httptest.NewRecorder()
+		request.Header.Set("Accept", c.accept)
+		handler.ServeHTTP(recorder, request)
+		page := recorder.Body.String()
+		if recorder.Code != c.status || recorder.Header().Get("Vary") != "Accept" {
+			t.Errorf("%v: %d %v", c, recorder.Code, recorder.Header())
+		}
+		if c.status == 418 || c.method == "HEAD" {
+			continue
+		}
+		links := strings.Contains(page, `href="https://app.example.org/"`) && strings.Contains(page, `href="/v1/docs"`)
+		code := recorder.Header().Get("X-Error-Code")
+		if !links || (c.status == 404) != strings.Contains(page, "Page not found") || (c.status == 404) != (code != "") ||
+			!strings.Contains(recorder.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+			t.Errorf("%v: %v\n%s", c, recorder.Header(), page)
+		}
+	}
+	alone := get(ForBrowsers("", brand.Brand{}, next), "/", "Accept", browser).Body.String()
+	if strings.Contains(strings.ToLower(alone), "sign in") {
+		t.Errorf("a link to sign-in without its address:\n%s", alone)
 	}
 }
 

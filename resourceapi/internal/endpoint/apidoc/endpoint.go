@@ -1,8 +1,11 @@
-// Package apidoc serves the OpenAPI description of package openapi, as JSON and as an HTML page.
+// Package apidoc serves the OpenAPI description of package openapi, as JSON and as HTML pages, and the pages that browsers
+// get at other paths.
 //
-// Both are built at the first request for one of them and are the same for every caller. The page works without its
-// script, which adds a filter, copy buttons and requests with a token that the user pastes. The script stores the token
-// in sessionStorage and sends it only to this API. The page's Content-Security-Policy allows no other host.
+// The first page of the documentation has the introduction and a list of all operations; each group of operations has a
+// page. All are built at the first request for one of them and are the same for every caller. The pages work without
+// their script, which adds a search, copy buttons and requests with a token that the user pastes, and leads from an
+// address such as /v1/docs#listProgrammes to the page of the operation. The script stores the token in sessionStorage
+// and sends it only to this API. The pages' Content-Security-Policy allows no other host.
 package apidoc
 
 import (
@@ -11,6 +14,7 @@ import (
 	_ "embed"
 	"html/template"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,8 +39,8 @@ const logoPath = "/v1/engage/public/logo"
 
 // Routes returns the handlers of the description of the API at baseURL, which has no trailing slash, by path and
 // method. The description is built at the first request, since that takes longer than the rest of the start of a
-// process.
-func Routes(baseURL string, b brand.Brand) map[string]map[string]http.Handler {
+// process. The handler missing answers requests for the pages of other groups.
+func Routes(baseURL string, b brand.Brand, missing http.Handler) map[string]map[string]http.Handler {
 	files := sync.OnceValue(func() map[string]http.Handler {
 		built, err := build(baseURL, b)
 		if err != nil {
@@ -44,11 +48,16 @@ func Routes(baseURL string, b brand.Brand) map[string]map[string]http.Handler {
 		}
 		return built
 	})
+	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if file := files()[r.URL.Path]; file != nil {
+			file.ServeHTTP(w, r)
+			return
+		}
+		missing.ServeHTTP(w, r)
+	})
 	routes := map[string]map[string]http.Handler{}
-	for _, path := range []string{JSONPath, PagePath} {
-		routes[path] = map[string]http.Handler{"GET": http.HandlerFunc(
-			func(w http.ResponseWriter, r *http.Request) { files()[path].ServeHTTP(w, r) },
-		)}
+	for _, path := range []string{JSONPath, PagePath, PagePath + "/{group}"} {
+		routes[path] = map[string]http.Handler{"GET": serve}
 	}
 	return routes
 }
@@ -59,23 +68,29 @@ func build(baseURL string, b brand.Brand) (map[string]http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := render(document, baseURL, b)
+	pages, err := render(document, baseURL, b)
 	if err != nil {
 		return nil, err
 	}
-	policy := "default-src 'none'; style-src " + pagestyle.Hash(style(b)) + "; script-src " + pagestyle.Hash(script) +
-		"; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	return map[string]http.Handler{
-		JSONPath: pagestyle.File(document.JSON(), map[string]string{
-			"Content-Type":                "application/json",
-			"Access-Control-Allow-Origin": "*",
-		}),
-		PagePath: pagestyle.File(page, map[string]string{
-			"Content-Type":            "text/html; charset=utf-8",
-			"Content-Security-Policy": policy,
-			"Referrer-Policy":         "no-referrer",
-		}),
-	}, nil
+	files := map[string]http.Handler{JSONPath: pagestyle.File(document.JSON(), map[string]string{
+		"Content-Type":                "application/json",
+		"Access-Control-Allow-Origin": "*",
+	})}
+	header := pageHeader(b, "script-src "+pagestyle.Hash(script)+"; connect-src 'self'; ")
+	for path, content := range pages {
+		files[path] = pagestyle.File(content, header)
+	}
+	return files, nil
+}
+
+// pageHeader returns the header of a page with the style sheet. allowed is what its policy allows besides style and logo.
+func pageHeader(b brand.Brand, allowed string) map[string]string {
+	return map[string]string{
+		"Content-Type": "text/html; charset=utf-8",
+		"Content-Security-Policy": "default-src 'none'; style-src " + pagestyle.Hash(style(b)) + "; " + allowed +
+			"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		"Referrer-Policy": "no-referrer",
+	}
 }
 
 //go:embed assets/page.html
@@ -98,12 +113,15 @@ func style(b brand.Brand) string {
 
 // A page is the data of the template.
 type page struct {
-	Title, Summary string
+	Summary        string
 	BaseURL        string
-	JSONPath       string
-	Intro          template.HTML
-	Chapters       []chapter // of the introduction
-	Groups         []group
+	JSONPath, Page string        // paths of the description and of the first page
+	Intro, Guide   template.HTML // the introduction up to its first chapter, and its other chapters
+	Chapters       []chapter     // of the introduction
+	Groups         []group       // all
+	At             string        // path of this page
+	Here           *group        // of this page; nil on the first page
+	Before, After  *group        // the neighbours of Here
 	Brand          string
 	Logo           string // path
 	Style          template.CSS
@@ -116,52 +134,77 @@ type chapter struct{ Anchor, Title string }
 // A group is the operations of one tag.
 type group struct {
 	Anchor, Title string
+	Path          string // of its page
 	Text          template.HTML
 	Operations    []operation
 }
 
-func render(d *openapi.Document, baseURL string, b brand.Brand) ([]byte, error) {
+// render returns the pages by path.
+func render(d *openapi.Document, baseURL string, b brand.Brand) (map[string][]byte, error) {
 	parsed, err := template.New("page").Parse(pageHTML)
 	if err != nil {
 		return nil, err
 	}
 	info := d.Root.Map("info")
 	view := page{
-		Title:    info.Text("title"),
 		Summary:  info.Text("summary"),
 		BaseURL:  baseURL,
 		JSONPath: JSONPath,
-		Intro:    prose(info.Text("description")),
+		Page:     PagePath,
+		Groups:   groups(d, baseURL),
+		At:       PagePath,
 		Brand:    b.Name(),
 		Logo:     logoPath,
 		Style:    template.CSS(style(b)),
 		Script:   template.JS(script),
 	}
+	opening, rest, _ := strings.Cut(info.Text("description"), "\n## ")
+	first, others, _ := strings.Cut(rest, "\n## ")
+	view.Intro, view.Guide = prose(opening+"\n## "+first), prose("## "+others)
 	for line := range strings.Lines(info.Text("description")) {
 		if title, isHeading := strings.CutPrefix(strings.TrimSpace(line), "## "); isHeading {
 			view.Chapters = append(view.Chapters, chapter{anchor(title), title})
 		}
 	}
+	pages := map[string][]byte{}
+	for i := -1; i < len(view.Groups); i++ { // -1: the first page
+		if i >= 0 {
+			view.Here, view.At, view.Before, view.After = &view.Groups[i], view.Groups[i].Path, nil, nil
+		}
+		if i > 0 {
+			view.Before = &view.Groups[i-1]
+		}
+		if i >= 0 && i+1 < len(view.Groups) {
+			view.After = &view.Groups[i+1]
+		}
+		var out bytes.Buffer
+		if err := parsed.Execute(&out, view); err != nil {
+			return nil, err
+		}
+		pages[view.At] = out.Bytes()
+	}
+	return pages, nil
+}
+
+// groups returns the groups that have operations, in the order of the pages.
+func groups(d *openapi.Document, baseURL string) (all []group) {
 	reader := reader{d, baseURL}
 	for _, tag := range d.Root.List("tags") {
 		tag, _ := tag.(openapi.Object)
 		name := tag.Text("name")
 		g := group{Anchor: anchor(name), Title: name, Text: prose(tag.Text("description"))}
+		g.Path = PagePath + "/" + g.Anchor
 		for _, o := range d.Operations() {
 			if slices.Contains(o.List("tags"), any(name)) && !isForBrowsersOnly(d, o) {
 				g.Operations = append(g.Operations, reader.operation(o))
 			}
 		}
 		if len(g.Operations) > 0 {
-			view.Groups = append(view.Groups, g)
+			all = append(all, g)
 		}
 	}
-	slices.SortStableFunc(view.Groups, func(a, b group) int { return cmp.Compare(rank(a.Title), rank(b.Title)) })
-	var out bytes.Buffer
-	if err := parsed.Execute(&out, view); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	slices.SortStableFunc(all, func(a, b group) int { return cmp.Compare(rank(a.Title), rank(b.Title)) })
+	return all
 }
 
 // rank orders the groups: first the groups that most readers need, then the others, then groups about the service.
@@ -191,6 +234,9 @@ func isForBrowsersOnly(d *openapi.Document, o openapi.Operation) bool {
 	return len(content) > 0
 }
 
+// heading is a heading of a description, as goldmark writes it.
+var heading = regexp.MustCompile(`<h2 id="([^"]+)">(.*?)</h2>`)
+
 // prose converts the Markdown of a description to HTML. Raw HTML in it is dropped.
 func prose(text string) template.HTML {
 	markdown := goldmark.New(goldmark.WithExtensions(extension.Table),
@@ -201,7 +247,8 @@ func prose(text string) template.HTML {
 	}
 	// A focusable block can be scrolled with a keyboard.
 	scrolling := strings.ReplaceAll(out.String(), "<pre>", `<pre tabindex="0">`)
-	return template.HTML(scrolling) // from our own text, rendered without raw HTML
+	// The text is our own and was rendered without raw HTML.
+	return template.HTML(heading.ReplaceAllString(scrolling, `<h2 id="$1"><a href="#$1">$2</a></h2>`))
 }
 
 func anchor(title string) string {

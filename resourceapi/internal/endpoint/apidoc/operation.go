@@ -24,10 +24,12 @@ type operation struct {
 	Text                        template.HTML
 	Access                      string
 	Parameters                  []field
+	Headers                     []field // that can be omitted
 	Bodies                      []body
 	Samples                     []sample
 	Try                         string // path and query of a GET that the page can send; empty for none
 	Answers                     []answer
+	Refusals                    []answer // with their status and text alone: the introduction describes their bodies
 }
 
 // A body is a request or response body in one media type.
@@ -40,10 +42,9 @@ type body struct {
 // An example is a sample body.
 type example struct{ Name, Text string }
 
-// An answer is a possible response. The introduction describes the bodies of refusals.
+// An answer is a possible response.
 type answer struct {
 	Status, Text string
-	Good         bool
 	Headers      []field
 	Bodies       []body
 }
@@ -65,17 +66,22 @@ func (r reader) operation(o openapi.Operation) operation {
 	}
 	parameters := r.document.Parameters(o)
 	for _, p := range parameters {
-		out.Parameters = append(out.Parameters, field{
+		f := field{
 			Name:     p.Text("name"),
 			Type:     p.Text("in") + " · " + r.typed(p.Map("schema")),
 			Text:     plain(p.Text("description")),
 			Required: p.Value("required") == true,
-		})
+		}
+		if p.Text("in") == "header" && !f.Required {
+			out.Headers = append(out.Headers, f)
+		} else {
+			out.Parameters = append(out.Parameters, f)
+		}
 	}
 	sent := r.document.Resolve(o.Map("requestBody"))
 	out.Bodies = r.bodies(sent.Map("content"))
 	for i := range out.Bodies {
-		out.Bodies[i].Text = sent.Text("description")
+		out.Bodies[i].Text = strings.TrimSuffix(plain(sent.Text("description")), ".")
 	}
 	sends := r.request(o, parameters, out.Bodies)
 	out.Samples = sends.samples()
@@ -85,14 +91,16 @@ func (r reader) operation(o openapi.Operation) operation {
 	}
 	for _, response := range o.Map("responses") {
 		described := r.document.Resolve(response.Object())
-		a := answer{Status: response.Name, Text: plain(described.Text("description")), Good: response.Name < "400"}
-		if a.Good {
-			for _, header := range described.Map("headers") {
-				text := plain(r.document.Resolve(header.Object()).Text("description"))
-				a.Headers = append(a.Headers, field{Name: header.Name, Type: "header", Text: text})
-			}
-			a.Bodies = r.bodies(described.Map("content"))
+		a := answer{Status: response.Name, Text: plain(described.Text("description"))}
+		if a.Status >= "400" {
+			out.Refusals = append(out.Refusals, a)
+			continue
 		}
+		for _, header := range described.Map("headers") {
+			text := plain(r.document.Resolve(header.Object()).Text("description"))
+			a.Headers = append(a.Headers, field{Name: header.Name, Type: "header", Text: text})
+		}
+		a.Bodies = r.bodies(described.Map("content"))
 		out.Answers = append(out.Answers, a)
 	}
 	return out

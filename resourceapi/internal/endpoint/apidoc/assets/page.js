@@ -1,7 +1,15 @@
-// Adds a filter, copy buttons, a choice of language, and requests with a token that the user pastes. The token is stored
+// Adds a search, copy buttons, a choice of language, and requests with a token that the user pastes. The token is stored
 // in sessionStorage, which the browser deletes with the tab, and is sent only to this API.
 (function () {
   "use strict";
+
+  // An address such as /v1/docs#listProgrammes leads to the page of the operation.
+  function follow() {
+    var target = document.getElementById(location.hash.slice(1)), page = target && target.dataset.page;
+    if (page) location.replace(page + (target.matches("li") ? location.hash : ""));
+  }
+  follow();
+  addEventListener("hashchange", follow);
 
   function all(selector, within) { return Array.from((within || document).querySelectorAll(selector)); }
   function make(name, text, className) {
@@ -67,10 +75,20 @@
       setTimeout(function () { element.textContent = "Copy"; status.textContent = ""; }, 2000);
     });
   }
-  all(".intro pre, .group > pre").forEach(function (pre) {
+  all(".text pre").forEach(function (pre) {
     var around = make("div", "", "copied");
     pre.before(around);
     around.append(pre, copyButton(function () { return pre.firstElementChild; }));
+  });
+
+  // A click on a heading copies its link.
+  all("h2 > a").forEach(function (link) {
+    link.addEventListener("click", function () {
+      if (navigator.clipboard) navigator.clipboard.writeText(link.href).then(function () {
+        status.textContent = "Link copied";
+        setTimeout(function () { status.textContent = ""; }, 2000);
+      }, function () { /* the address bar has it too */ });
+    });
   });
 
   // Examples: one language for all of them.
@@ -120,6 +138,7 @@
     var headers = {};
     if (bearer && !values.token) {
       line.textContent = "Paste a token at the top of the page first.";
+      document.getElementById("keys").open = true;
       return;
     }
     if (bearer) headers.Authorization = "Bearer " + values.token;
@@ -163,7 +182,7 @@
   var wrong = keys.querySelector(".wrong");
   var says = {
     token: "A token contains only letters, digits and the characters . _ ~ + / = -",
-    tenant: "Enter the identifier of a workspace, like 0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80."
+    tenant: "Enter a workspace ID, like 0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f80."
   };
   all("input", keys).forEach(function (input) {
     input.value = values[input.name];
@@ -181,58 +200,55 @@
   });
   keys.hidden = false;
 
-  // The filter.
-  var links = all(".contents a");
-  var articles = all("article").map(function (article) {
-    var words = article.querySelector(".words");
-    return {
-      element: article,
-      links: links.filter(function (link) { return link.hash === "#" + article.id; })
-        .map(function (link) { return link.parentNode; }),
-      text: [article.id, words.querySelector("h3").textContent, words.querySelector(".route").textContent,
-        article.parentNode.querySelector("h2").textContent].join(" ").toLowerCase()
-    };
-  });
-  var inputs = all(".filter input");
-  function filter(text) {
-    var words = text.toLowerCase().split(/\s+/).filter(Boolean), found = 0;
-    articles.forEach(function (one) {
-      var shown = words.every(function (word) { return one.text.includes(word); });
-      one.element.hidden = !shown;
-      one.links.forEach(function (link) { link.hidden = !shown; });
-      if (shown) found++;
+  // The search, in the contents of every page. It finds groups, operations and chapters of all pages.
+  all(".contents").forEach(function (contents) {
+    var input = contents.querySelector(".filter input"), found = contents.querySelector(".found");
+    var lists = all("li ul", contents), closed = lists.filter(function (list) { return list.hidden; });
+    var links = all("li a", contents).map(function (link) {
+      var list = link.closest("li ul"), title = list && list.parentNode.querySelector(".title");
+      return { link: link, text: [link.textContent, title ? title.textContent : "", link.dataset.words || ""].join(" ").toLowerCase() };
     });
-    all(".group").forEach(function (group) { group.hidden = !all("article", group).some(function (a) { return !a.hidden; }); });
-    all(".contents > ul > li, .contents nav > ul > li").forEach(function (item) {
-      item.hidden = words.length > 0 && !all("li", item).some(function (one) { return !one.hidden && one.dataset.operation; });
-    });
-    document.querySelector(".intro").hidden = words.length > 0;
-    document.querySelector(".found").textContent = words.length === 0 ? "" :
-      found === 0 ? "No operation matches." : found === 1 ? "1 operation" : found + " operations";
-  }
-  inputs.forEach(function (input) {
+    var hits = [];
+    function search() {
+      var words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      hits = links.filter(function (one) {
+        return words.every(function (word) { return one.text.includes(word); });
+      }).map(function (one) { return one.link; });
+      links.forEach(function (one) { one.link.parentNode.hidden = !hits.includes(one.link); });
+      lists.forEach(function (list) {
+        var has = hits.some(function (link) { return list.contains(link); });
+        list.hidden = words.length ? !has : closed.includes(list);
+        if (has) list.parentNode.hidden = false;
+      });
+      found.textContent = !words.length ? "" : !hits.length ? "Nothing found" :
+        hits.length === 1 ? "1 result" : hits.length + " results";
+    }
+    function clear() { input.value = ""; search(); }
     input.parentNode.hidden = false;
-    input.addEventListener("input", function () {
-      inputs.forEach(function (other) { other.value = input.value; });
-      filter(input.value);
-      if (input.value) document.querySelector(".found").scrollIntoView();
-    });
+    input.addEventListener("input", search);
     input.addEventListener("keydown", function (event) {
-      if (event.key === "Escape") { input.value = ""; input.dispatchEvent(new Event("input")); }
-      if (event.key !== "Enter") return;
-      var first = articles.find(function (one) { return !one.element.hidden; });
-      if (first && input.value) location.hash = first.element.id;
+      if (event.key === "Escape") clear();
+      if (event.key === "Enter" && input.value && hits.length) hits[0].click();
+    });
+    contents.addEventListener("keydown", function (event) { // the arrow keys lead through what is shown
+      var step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      var stops = [input].concat(all("li a", contents).filter(function (link) { return link.getClientRects().length; }));
+      var next = stops[stops.indexOf(document.activeElement) + step];
+      if (next) next.focus();
+      event.preventDefault();
+    });
+    contents.addEventListener("click", function (event) {
+      if (!event.target.matches("li a")) return;
+      if (input.value) clear();
+      if (contents.matches("details")) contents.open = false;
     });
   });
-  // A link to an operation that the filter hides shows it.
-  addEventListener("hashchange", function () {
-    var target = document.getElementById(location.hash.slice(1));
-    if (!target || target.getClientRects().length) return;
-    inputs.forEach(function (input) { input.value = ""; });
-    filter("");
-    target.scrollIntoView();
-  });
-  all(".narrow nav a").forEach(function (link) {
-    link.addEventListener("click", function () { document.querySelector(".narrow").open = false; });
+  addEventListener("keydown", function (event) {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+    var contents = all(".contents").find(function (one) { return one.getClientRects().length; });
+    if (contents.matches("details")) contents.open = true;
+    contents.querySelector(".filter input").focus();
+    event.preventDefault();
   });
 })();
