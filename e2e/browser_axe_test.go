@@ -79,13 +79,9 @@ const (
 )
 
 // withAxe checks the layout of a page, opens all its details, checks it again, inspects it with axe-core, weighs it,
-// and looks for what the keyboard does not reach or the screen does not show. One operation of the documentation is a
-// part of the page that it has inspected.
+// and looks for what the keyboard does not reach or the screen does not show.
 func withAxe(i *inspector, page string, v view) {
 	i.t.Helper()
-	if page == oneOperation {
-		return
-	}
 	report := func(faults []string) {
 		for _, fault := range faults {
 			i.t.Errorf("%s, %s, %s: %s", page, v.size, v.colours, fault)
@@ -98,8 +94,7 @@ func withAxe(i *inspector, page string, v view) {
 			report(harness.Evaluate[[]string](i.Browser, layoutFaults))
 		}
 	}
-	weighedElsewhere := strings.HasSuffix(page, "/v1/docs") || page == onWebsite
-	if !weighedElsewhere {
+	if page != onWebsite { // it is not ours
 		if weight := harness.Evaluate[int](i.Browser, weightOf); weight > maxWeight || weight < 1000 {
 			i.t.Errorf("%s has %d bytes, want at most %d", page, weight, maxWeight)
 		}

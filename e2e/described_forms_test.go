@@ -86,23 +86,33 @@ func TestDescribed_FormPage(t *testing.T) {
 	api.Form(t, form+"/embed", filled).WantsRetryAfter(t).Wants(t, http.StatusTooManyRequests)
 }
 
-// The documentation page with its script, in a real browser.
+// The pages of the documentation with their script, in a real browser.
 
-// A developer finds an operation and sends it with a token, by keyboard alone.
+// A developer finds an operation of another page and sends it with a token, by keyboard alone.
 func TestDescribed_FindsAndTriesOperationByKeyboard(t *testing.T) {
 	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
-	browser.OpenAndSee(p.BaseURL+"/v1/docs", ".tabs button")
-	focus(t, browser, "Filter operations")
-	browser.Press("list programmes")
-	wantsText(t, "the filtered page", browser, "1 operation")
-	if strings.Contains(browser.Text(), "Create a form") {
-		t.Error("the filtered page has another operation")
-	}
+	browser.OpenAndSee(p.BaseURL+"/v1/docs/webhooks", ".wide .filter input")
+	focus(t, browser, "Use your token on these pages")
+	browser.Press(EnterKey)
 	focus(t, browser, "Token")
 	browser.Press(ws.Token)
 	focus(t, browser, "Workspace ID")
 	browser.Press(ws.Workspace.ID)
+	focus(t, browser, "Clear both")
+	browser.Press("/")
+	if at := browser.Focused(); at != "Search the documentation" {
+		t.Errorf("the key / leads to %q", at)
+	}
+	browser.Press("list programmes")
+	wantsText(t, "the contents", browser, "1 result")
+	if shown := harness.Evaluate[string](browser, `[...document.querySelectorAll(".wide li a")]
+		.filter(link => link.checkVisibility()).map(link => link.textContent).join()`); shown !=
+		"Programmes,List programmes" {
+		t.Errorf("the search shows %q", shown)
+	}
+	browser.Press(EnterKey)
+	browser.See("article#listProgrammes .tabs")
 	focus(t, browser, "Python")
 	browser.Press(EnterKey)
 	if shown := harness.Evaluate[bool](browser, `[...document.querySelectorAll("figure.request details[open]")]
@@ -171,7 +181,7 @@ func wantsToken(t *testing.T, browser Browser, token string) {
 func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Telephone)
-	browser.Open(p.BaseURL + "/v1/docs#listProgrammes")
+	browser.OpenAndSee(p.BaseURL+"/v1/docs#listProgrammes", "article#listProgrammes .tabs")
 	browser.ClickAndSee(`#listProgrammes figcaption > button:last-of-type`, `#listProgrammes .try`)
 	browser.Click(`#listProgrammes .try button`)
 	wantsLine(t, browser, "Paste a token")
@@ -206,7 +216,8 @@ func TestDescribed_TokenIsSentOnlyToThisAPI(t *testing.T) {
 func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 	p, ws := inWorkspace(t)
 	browser := newBrowser(t, p, harness.Laptop)
-	browser.OpenAndSee(p.BaseURL+"/v1/docs#listProgrammes", ".tabs button")
+	browser.OpenAndSee(p.BaseURL+"/v1/docs/programmes#listProgrammes", ".tabs button")
+	browser.Click("#keys summary")
 	// A browser without a window may have no clipboard, so the page writes to this one.
 	harness.Evaluate[bool](browser, `(Object.defineProperty(navigator, "clipboard", {value: {
 		writeText: text => { window.copied = text; return Promise.resolve(); }}}), true)`)
@@ -233,13 +244,14 @@ func TestDescribed_CopiesExampleWithToken(t *testing.T) {
 	}
 }
 
-// The documentation page works without script: it loads nothing else, fits the narrowest screen, and its links lead to
-// their targets.
+// The documentation works without script: it loads nothing else, fits the narrowest screen, and its links lead to their
+// targets, also those that were made when it was one page.
 func TestDescribed_DocumentationPageFits(t *testing.T) {
 	p := inParallel(t)
 	browser := newBrowser(t, p, harness.Narrowest)
 	browser.WithoutScript()
-	browser.OpenAndSee(p.BaseURL+"/v1/docs#changeProgramme", "#changeProgramme h3")
+	browser.OpenAndSee(p.BaseURL+"/v1/docs#changeProgramme", "#changeProgramme:target")
+	browser.ClickAndSee("#changeProgramme a", "article#changeProgramme:target h2")
 	sound(t, "the page", browser)
 	if over := browser.Overflow(); over > 0 {
 		t.Errorf("%d pixels wider than the screen", over)
@@ -252,4 +264,44 @@ func TestDescribed_DocumentationPageFits(t *testing.T) {
 	if styled == "rgba(0, 0, 0, 0)" {
 		t.Error("the content security policy blocks the style")
 	}
+}
+
+// Each page of the documentation has a length that people read, on a laptop and on a phone.
+func TestDescribed_PagesOfDocumentationAreShort(t *testing.T) {
+	p := inParallel(t)
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.Open(p.BaseURL + "/v1/docs")
+	pages := harness.Evaluate[[]string](browser,
+		`[...document.querySelectorAll(".wide .title")].map(link => link.href)`)
+	if len(pages) < 10 {
+		t.Fatalf("only the pages %q", pages)
+	}
+	for _, page := range pages {
+		for _, size := range []struct {
+			screen harness.Screen
+			most   int
+		}{{harness.Laptop, 12_000}, {harness.Telephone, 24_000}} {
+			browser.Show(size.screen, "light")
+			browser.Open(page)
+			height := harness.Evaluate[int](browser, `document.documentElement.scrollHeight`)
+			if height > size.most || height < 700 {
+				t.Errorf("%s: %d pixels at %d", page, height, size.screen.Width)
+			}
+			if over := browser.Overflow(); over > 0 {
+				t.Errorf("%s: %d pixels wider than the screen", page, over)
+			}
+		}
+	}
+}
+
+// A browser at the address of the API, and at one that does not exist, gets a page that leads on.
+func TestDescribed_BrowserAtAddressOfAPI(t *testing.T) {
+	p := inParallel(t)
+	browser := newBrowser(t, p, harness.Telephone)
+	for _, path := range []string{"/", "/v1/nothing"} {
+		browser.OpenAndSee(p.BaseURL+path, "main h1")
+		browser.ClickAndSee(`a[href="/v1/docs"]`, "#operations")
+	}
+	browser.OpenAndSee(p.BaseURL+"/", "main h1")
+	browser.ClickAndSee(`a[href="`+p.AppURL+`/"]`, `input[name="password"]`)
 }

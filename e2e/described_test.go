@@ -170,7 +170,7 @@ func TestDescribed_UnauthorizedCallers(t *testing.T) {
 // An unknown object is 404 and a body that is too long is 413, for every operation that describes these.
 func TestDescribed_UnknownObjectsAndLargeBodies(t *testing.T) {
 	s := newSampler(t, inParallel(t))
-	here := map[string]string{"tenantId": s.ws.Workspace.ID}
+	here := map[string]string{"tenantId": s.ws.Workspace.ID, "group": "nothing"}
 	there := map[string]string{"tenantId": s.ws.Workspace.ID, "embedKey": s.Demo.Engage.EmbedKey}
 	for _, o := range s.description.Operations() {
 		if describes(o, "404") && o.Path != "/mcp" { // there, 404 means an unknown method of the protocol

@@ -23,10 +23,7 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/mailbox"
 )
 
-const (
-	onWebsite    = "a form on a website"
-	oneOperation = "docs, one operation"
-)
+const onWebsite = "a form on a website"
 
 // longPages opens lists of more than one page, pages with a very long name, and Connected apps with several approvals
 // and with ended ones.

@@ -239,8 +239,8 @@ func (a *App) Close() {
 	a.watch.Stop()
 }
 
-// newRouter returns the router of all routes. Unknown paths, which nothing answers, and wrong methods are refused before
-// the credential is checked (contract, section 6).
+// newRouter returns the router of all routes. Unknown paths, which nothing answers, and wrong methods are refused
+// before the credential is checked (contract, section 6).
 func newRouter(guard *gate.Gate, all []routes, nothing http.Handler, deprecated rest.Deprecations) *mux.Router {
 	router := rest.NewRouter(deprecated)
 	router.NotFoundHandler = nothing
@@ -335,7 +335,7 @@ type Config struct {
 	StoreWait    time.Duration     `env:"ALMONER_STORE_WAIT" envDefault:"0s" doc:"How long a request waits for a store that does not respond: up to 20s, for a machine that is often busy. 0: less than 300ms. More than a second also lengthens other waits for PostgreSQL."`
 	Worker       bool              `env:"ALMONER_WORKER" envDefault:"true" doc:"Whether serve also processes submissions and sends webhooks. If false, run resourceapi worker."`
 	WorkerListen string            `env:"ALMONER_WORKER_LISTEN" doc:"Address and port where resourceapi worker serves /healthz and /readyz. Empty: it serves neither."`
-	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public URL of sign-in and settings, without a trailing slash. Pages of this origin may call the MCP endpoint."`
+	AppURL       string            `env:"ALMONER_APP_URL" doc:"Public URL of sign-in and settings, without a trailing slash. The pages for browsers at ALMONER_BASE_URL link it, and pages of this origin may call the MCP endpoint."`
 	MCPOrigins   string            `env:"ALMONER_MCP_ORIGINS" envDefault:"https://claude.ai,https://claude.com,https://chatgpt.com,https://vscode.dev,loopback" doc:"Origins whose pages may call the MCP endpoint, in addition to ALMONER_APP_URL, separated by commas; loopback means this machine, at any port."`
 	Metrics      string            `env:"ALMONER_METRICS_LISTEN" doc:"Address and port for Prometheus metrics, at /metrics. Use another port than ALMONER_LISTEN, and close it to the public. Empty: no metrics."`
 	Profiles     string            `env:"ALMONER_PROFILES" doc:"Directory for profiles. On SIGUSR1 the process writes a memory profile and a CPU profile of the next 10 seconds there. Empty: no profiles."`

@@ -202,6 +202,8 @@ func TestBrand_NoOtherNameIsShown(t *testing.T) {
 		"page of a form":             {s.get(f.path()+"/embed", nil), form},
 		"page of a form in a frame":  {s.get(f.path()+"/embed?frame=1", nil), form},
 		"documentation":              {s.get("/v1/docs", nil), "<title>Harbour Trust API</title>"},
+		"page at the address":        {s.get("/", header{"Accept": "text/html"}), "<title>Harbour Trust API</title>"},
+		"page that does not exist":   {s.get("/v1/docs/x", header{"Accept": "text/html"}), "Page not found · Harbour"},
 	} {
 		if !strings.Contains(c.a.Body, c.want) || what != "documentation" && strings.Contains(c.a.Body, "Almoner") {
 			t.Errorf("%s: %s", what, c.a.Body)

@@ -80,8 +80,8 @@ func acceptsGzip(h http.Header) bool {
 	return accepted["*"] > 0
 }
 
-// PrefersHTML reports whether the client of a request is a browser that shows the response: it names text/html in Accept
-// (RFC 9110, section 12.5.1), and JSON with less weight or not at all.
+// PrefersHTML reports whether the client of a request is a browser that shows the response: it names text/html in
+// Accept (RFC 9110, section 12.5.1), and JSON with less weight or not at all.
 func PrefersHTML(h http.Header) bool {
 	accepted := weights(h.Values("Accept"))
 	return accepted["text/html"] > accepted["application/json"]

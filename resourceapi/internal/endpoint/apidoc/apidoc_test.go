@@ -121,7 +121,8 @@ func TestPage_IsAtMost60KBCompressed(t *testing.T) {
 func TestPage_UsefulOperationsComeFirst(t *testing.T) {
 	for path, page := range pages {
 		var titles []string
-		for _, found := range regexp.MustCompile(`<a class="title" [^>]*>([^<]+)</a>`).FindAllStringSubmatch(page, -1) {
+		link := regexp.MustCompile(`<a class="title" [^>]*>([^<]+)</a>`)
+		for _, found := range link.FindAllStringSubmatch(page, -1) {
 			titles = append(titles, found[1])
 		}
 		first := []string{"Get started", "Programmes", "Forms", "Public forms", "Credential and events"}
@@ -218,8 +219,9 @@ func TestPage_LinksHaveTargets(t *testing.T) {
 			ids[path] = append(ids[path], found[1])
 		}
 	}
+	link := regexp.MustCompile(`href="(/v1/docs[^"#]*)?#([^"]+)"`)
 	for path, page := range pages {
-		for _, found := range regexp.MustCompile(`href="(/v1/docs[^"#]*)?#([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		for _, found := range link.FindAllStringSubmatch(page, -1) {
 			if !slices.Contains(ids[cmp.Or(found[1], path)], found[2]) {
 				t.Errorf("%s: %s has no target", path, found[0])
 			}

@@ -1,5 +1,5 @@
-// Package apidoc serves the OpenAPI description of package openapi, as JSON and as HTML pages, and the pages that browsers
-// get at other paths.
+// Package apidoc serves the OpenAPI description of package openapi, as JSON and as HTML pages, and the pages that
+// browsers get at other paths.
 //
 // The first page of the documentation has the introduction and a list of all operations; each group of operations has a
 // page. All are built at the first request for one of them and are the same for every caller. The pages work without
@@ -83,7 +83,8 @@ func build(baseURL string, b brand.Brand) (map[string]http.Handler, error) {
 	return files, nil
 }
 
-// pageHeader returns the header of a page with the style sheet. allowed is what its policy allows besides style and logo.
+// pageHeader returns the header of a page with the style sheet. allowed is what its policy allows besides the style and
+// the logo.
 func pageHeader(b brand.Brand, allowed string) map[string]string {
 	return map[string]string{
 		"Content-Type": "text/html; charset=utf-8",

@@ -244,6 +244,19 @@
       if (contents.matches("details")) contents.open = false;
     });
   });
+  // The contents mark the operation that is read.
+  var watch = new IntersectionObserver(function (changes) {
+    changes.forEach(function (change) {
+      if (!change.isIntersecting) return;
+      all(".contents li a").forEach(function (link) {
+        if (link.getAttribute("href") === "#" + change.target.id) link.setAttribute("aria-current", "location");
+        else if (link.getAttribute("aria-current") === "location") link.removeAttribute("aria-current");
+      });
+    });
+  }, { rootMargin: "-15% 0px -80% 0px" });
+  all("article").forEach(function (article) { watch.observe(article); });
+
+  // The key / leads to the search.
   addEventListener("keydown", function (event) {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
     var contents = all(".contents").find(function (one) { return one.getClientRects().length; });
