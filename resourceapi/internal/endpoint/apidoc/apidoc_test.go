@@ -152,8 +152,8 @@ func TestPage_CodeBlocksAreFocusable(t *testing.T) {
 	}
 }
 
-// The page of its group shows every operation, parameter and response of the description, but preflights and the files of
-// pages. The first page leads to it from the address that it had when there was one page.
+// The page of its group shows every operation, parameter and response of the description, but preflights and the files
+// of pages. The first page leads to it from the address that it had when there was one page.
 func TestPage_ShowsEveryOperation(t *testing.T) {
 	d, left := described(t).document, 0
 	for _, o := range d.Operations() {
@@ -262,7 +262,8 @@ func TestForBrowsers_AnswersBrowsersAlone(t *testing.T) {
 		}
 		links := strings.Contains(page, `href="https://app.example.org/"`) && strings.Contains(page, `href="/v1/docs"`)
 		code := recorder.Header().Get("X-Error-Code")
-		if !links || (c.status == 404) != strings.Contains(page, "Page not found") || (c.status == 404) != (code != "") ||
+		missing := strings.Contains(page, "Page not found")
+		if !links || missing != (c.status == 404) || missing != (code != "") ||
 			!strings.Contains(recorder.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 			t.Errorf("%v: %v\n%s", c, recorder.Header(), page)
 		}
