@@ -125,6 +125,9 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 	looks(t, "the members", office)
 	office.Click(`a[href="/settings/security/authenticator"]`)
 	setUp(t, office)
+	for _, way := range []string{"[data-copy]", `form[action$="/codes.txt"] button`, "[data-print]"} {
+		office.See(way)
+	}
 	office.Open(settings)
 	office.ClickAndSee(`form[action="/settings/members/second-factor"] button`, ".alert-good")
 	wantsText(t, "the members", office, "need a second factor now", "1 member has neither")
@@ -134,10 +137,11 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 	phone.OpenAs(member, p.AuthorizeURL(attempt.Query))
 	const way = `a[href^="/settings/security/authenticator?return="]`
 	phone.See(way)
-	wantsText(t, "the refusal", phone, ws.Workspace.Name+" requires a second factor", "You have neither yet.")
+	wantsText(t, "the refusal", phone, ws.Workspace.Name+" requires two-step sign-in", "You have neither yet.")
 	looks(t, "the refusal", phone)
 	phone.Click(way)
 	setUp(t, phone)
+	phone.See(`form[action$="/codes.txt"] button`) // which needs no script
 	phone.ClickAndSee(`a[href^="/oauth/authorize?"]`, `form[action="/oauth/authorize"]`)
 	wantsText(t, "the consent page", phone, ws.Workspace.Name, "See programmes")
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, 200) // API credentials keep working

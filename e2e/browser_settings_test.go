@@ -77,6 +77,7 @@ func (v *settingsTour) changesNameMailsAndPassword() {
 
 	v.Open(v.p.AppURL + "/settings/security")
 	const box = `input[name=mail][value=token_expiring]`
+	v.Click("#mails summary")
 	v.See(box + ":checked")
 	v.Click(box)
 	v.sends("/settings/security/mails")
@@ -131,4 +132,35 @@ func (v *settingsTour) leavesWorkspace(member demo.User) {
 	v.ClickAndSee(`input[name=confirm] ~ button`, ".alert-good")
 	v.wants("left", `select count(*) from account.users u where u.id = $1
 		and not exists (select from account.memberships where user_id = u.id)`, member.ID)
+}
+
+// However many tokens, sign-ins and events a person has, the page is short on a phone, and links to them.
+func TestBrowser_SecurityIsShortOnPhone(t *testing.T) {
+	p, ws := inWorkspace(t)
+	user := ws.Owner
+	p.Database.Exec(t, `insert into account.personal_access_tokens
+			(id, hash, user_id, tenant_id, name, permissions, expires_at)
+		select gen_random_uuid(), sha256(n::text::bytea || uuid_send($1)), $1, $2, 'Export ' || n,
+			'{programmes:read:programmes}', now() + interval '9 days' from generate_series(1, 66) n`, user.ID, ws.Workspace.ID)
+	p.Database.Exec(t, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
+		select gen_random_uuid(), $1, now() + interval '1 hour', 'password', '2001:db8:85a3:8d3:1319:8a2e:370:' || n,
+			'Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/126.0 Safari/537.36 Edg/126.0'
+		from generate_series(1, 40) n`, user.ID)
+	p.Database.Exec(t, `insert into account.audit_events
+			(id, tenant_id, user_id, actor, action, subject, detail, request_id)
+		select gen_random_uuid(), '00000000-0000-0000-0000-000000000000', $1, 'user:' || $1::uuid,
+			(array['user.renamed', 'user.password_reset', 'user.password_set'])[1 + n % 3], 'x', '{}', ''
+		from generate_series(1, 60) n`, user.ID)
+	phone := newBrowser(t, p, harness.Telephone)
+	phone.OpenAs(user, p.AppURL+"/settings/security")
+	phone.See("#sessions")
+	if high := harness.Evaluate[int](phone, `document.documentElement.scrollHeight`); high > 1600 {
+		t.Errorf("the page is %d pixels high", high)
+	}
+	for _, list := range []string{"sessions", "events", "tokens"} {
+		phone.Open(p.AppURL + "/settings/security")
+		phone.ClickAndSee(`a[href="/settings/security/`+list+`"]`, ".crumb")
+		looks(t, list, phone)
+	}
+	silent(t, phone)
 }

@@ -248,7 +248,7 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 		}
 	}
 	for _, path := range append(restricted, "/settings/user", "/settings/apps", "/settings/security",
-		"/settings/passkeys", "/settings/members/member", "/settings/members/invite") {
+		"/settings/security/events", "/settings/security/tokens", "/settings/welcome", "/settings/passkeys", "/settings/members/member", "/settings/members/invite") {
 		for _, query := range []string{
 			"", "?user=" + victim.Owner.ID, "?id=" + victim.grant, "?tenant=" + victim.Workspace.ID,
 			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,
@@ -303,15 +303,16 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/password": {
 			"password": {e.Owner.Password}, "new-password": {"three small boats"}, "end-others": {"yes"},
 		},
-		"/settings/security/password/remove":      {},
-		"/settings/connectors/disconnect":         about(e.grant),
-		"/settings/security/authenticator":        {"setup": {"nonsense"}, "code": {"000000"}},
-		"/settings/security/authenticator/codes":  {},
-		"/settings/security/authenticator/remove": {},
-		"/settings/user/name":                     {"name": {"Mallory"}},
-		"/settings/user/delete":                   {"confirm": {"yes"}},
-		"/settings/user/email":                    {"email": {"eve@evil.example"}},
-		"/settings/connectors/llm":                {"state": {"off"}, "confirm": {"yes"}},
+		"/settings/security/password/remove":         {},
+		"/settings/connectors/disconnect":            about(e.grant),
+		"/settings/security/authenticator":           {"setup": {"nonsense"}, "code": {"000000"}},
+		"/settings/security/authenticator/codes":     {},
+		"/settings/security/authenticator/codes.txt": {"codes": {"nonsense"}},
+		"/settings/security/authenticator/remove":    {},
+		"/settings/user/name":                        {"name": {"Mallory"}},
+		"/settings/user/delete":                      {"confirm": {"yes"}},
+		"/settings/user/email":                       {"email": {"eve@evil.example"}},
+		"/settings/connectors/llm":                   {"state": {"off"}, "confirm": {"yes"}},
 		"/settings/connectors/policy": {
 			"platforms": {"other"}, "permissions": {harness.ReadForms}, "days": {"1"}, "confirm": {"yes"},
 			"seen": {e.policy},

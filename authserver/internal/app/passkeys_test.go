@@ -176,7 +176,7 @@ func TestP2_CopiedPasskeyIsStopped(t *testing.T) {
 	s.recorded(1, audit.PasskeyStopped, ada.ID)
 	b := s.signedIn(ada)
 	s.wants("the passkeys", b.Get("/settings/passkeys"), 200, "This passkey may have been copied")
-	s.wants("the events", b.Get("/settings/security"), 200, "The passkey Laptop was blocked")
+	s.wants("the events", b.Get("/settings/security"), 200, "Your passkey Laptop was blocked")
 }
 
 // answerWith returns the device's response to a challenge with this counter.

@@ -48,6 +48,7 @@ type Description struct {
 	// the detail is empty, the space before it is removed.
 	Text     string
 	Many     string // for several events of one act: what and what happened to it, such as "connection ended"
+	Own      string // describes the event to the user whom it concerns, like Text; "" if Text does
 	Meaning  string // for readers of the export, where Text is not enough
 	Alarming bool   // the event may be an attack
 }

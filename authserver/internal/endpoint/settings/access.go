@@ -37,14 +37,20 @@ func (r *request) enter(id string) error {
 	case !own.Permissions.Has(r.section.Needs):
 		return r.noAccess(own)
 	}
+	if err := r.visit(own); err != nil {
+		return err
+	}
+	return r.checkSecondFactor()
+}
+
+// visit makes a workspace of the user the one of the page and, if the user opens the page, the default one.
+func (r *request) visit(own workspace.Membership) error {
 	r.here = own
 	wanted := own.Workspace.ID
 	if r.http.Method == http.MethodGet && wanted != r.Sessions.Workspace(r.ctx()) {
-		if err := r.Sessions.ChooseWorkspace(r.w, r.http, wanted); err != nil {
-			return err
-		}
+		return r.Sessions.ChooseWorkspace(r.w, r.http, wanted)
 	}
-	return r.checkSecondFactor()
+	return nil
 }
 
 // membership returns the user's membership of the workspace with the id, and false if there is none.

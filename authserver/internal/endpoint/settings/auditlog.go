@@ -36,6 +36,7 @@ type eventRow struct {
 	Who      string
 	Where    string // where the request came from, or ""
 	Alarming bool
+	Own      bool // the reader acted
 }
 
 func (s *Settings) auditLog() workspaceLog[audit.Entry] {
@@ -110,16 +111,19 @@ func eventView(e audit.Entry, reader *uuid.UUID) eventRow {
 	if reader != nil && e.UserID != nil && *e.UserID == *reader {
 		e.Person = "" // readers know their own name
 	}
-	out := eventRow{Entry: e}
 	described, known := audit.Describe(e.Action)
 	if !known {
 		described.Text = e.Action
+	}
+	out := eventRow{Entry: e, Own: reader != nil && e.Actor == "user:"+reader.String()}
+	if reader != nil {
+		described.Text = cmp.Or(described.Own, described.Text)
 	}
 	title, more, _ := strings.Cut(described.Text, ". ")
 	out.What, out.Title, out.More = out.fill(described.Text), out.fill(title), out.fill(more)
 	out.Where = cmp.Or(out.Text("address"), out.Origin())
 	out.Alarming = described.Alarming || looksStolen(grant.Reason(out.Text("reason")))
-	if reader == nil || e.Actor != "user:"+reader.String() {
+	if !out.Own {
 		kind, _, _ := strings.Cut(e.Actor, ":")
 		out.Who = cmp.Or(e.ActorName, actors[kind], e.Actor)
 		if kind == "client" {

@@ -90,7 +90,8 @@ func TestAuthenticator_PasswordNeedsCode(t *testing.T) {
 	first := browsertest.Fields{"code": strings.ToUpper(recovery[0])}
 	password(third, ada).Send(path, first).LeadsTo("/settings/apps").Follow().Wants(http.StatusOK)
 	password(site.Browser(), ada).Send(path, first).Wants(400)
-	third.Get("/settings/security").Says("Manage the app", "Used a recovery code", "Set up an authenticator app")
+	third.Get("/settings/security").Says("Manage the app", "Two-step sign-in on", "You used a recovery code")
+	third.Get("/settings/security/events").Says("You set up an authenticator app")
 	third.Get(authenticatorPath).Says("You have 9 unused recovery codes")
 	events(site, 4, ada, audit.CodeFailed)
 }
@@ -219,14 +220,14 @@ func TestSecondFactor_EveryEntryRequiresIt(t *testing.T) {
 	requireFactor(site)
 	for _, path := range []string{consent, members, developers, connectors, "/settings/audit"} {
 		page := browser.Get(path)
-		page.Wants(http.StatusForbidden, "Riverside Food Bank requires a second factor", "You have neither yet.")
+		page.Wants(http.StatusForbidden, "Riverside Food Bank requires two-step sign-in", "You have neither yet.")
 		link := authenticatorPath + "?return=" + url.QueryEscape(path)
 		site.Equal(path+" leads to", page.Links(authenticatorPath), []string{link})
 	}
 	for path, form := range map[string]url.Values{
 		"/oauth/authorize": approval, tokens: token, members + "/invite": invitation,
 	} {
-		browser.Post(path, form).Wants(http.StatusForbidden, "requires a second factor", "Nothing was changed.")
+		browser.Post(path, form).Wants(http.StatusForbidden, "requires two-step sign-in", "Nothing was changed.")
 	}
 	site.Rows(0, "grants", "")
 	site.Rows(0, "invitations", "")

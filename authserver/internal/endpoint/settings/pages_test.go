@@ -54,7 +54,8 @@ var posts = []string{
 	"/settings/apps/disconnect", "/settings/apps/disconnect-all", "/settings/security/sign-out",
 	"/settings/security/sign-out-others", "/settings/security/tokens/revoke", connectors + "/policy",
 	connectors + "/disconnect", connectors + "/llm", authenticatorPath, authenticatorPath + "/codes",
-	authenticatorPath + "/remove", members + "/invite", members + "/renew", members + "/withdraw",
+	authenticatorPath + "/codes.txt", authenticatorPath + "/remove", members + "/invite", members + "/renew",
+	members + "/withdraw",
 	members + "/permissions", members + "/remove", members + "/leave", members + "/second-factor", namePath, deletePath,
 	"/settings/user/email", "/settings/security/mails", "/settings/security/password",
 	"/settings/security/password/remove", "/settings/passkey-offer", webhooks,
@@ -66,7 +67,8 @@ var posts = []string{
 func pages() []string {
 	return append(links(perm.AccountAPIAccess, perm.AccountReadMembers), "/settings/audit.jsonl", "/settings/audit.csv",
 		connectionLog, connectionLog+".jsonl", connectionLog+".csv", members+"/member", members+"/invite", newToken,
-		applications, newApp, hooks, newHook)
+		applications, newApp, hooks, newHook, "/settings/welcome", "/settings/security/sessions",
+		"/settings/security/events", ownTokens)
 }
 
 // links returns the targets of the navigation, for a user with these permissions in a workspace.
@@ -331,7 +333,7 @@ func TestPages_ButtonNamesAreDistinct(t *testing.T) {
 		makeToken(browser, name, "7", perm.ProgrammesRead)
 		register(browser, url.Values{"name": {"Sync by " + name}})
 	}
-	for _, path := range []string{"/settings/user", developers, "/settings/apps", "/settings/security"} {
+	for _, path := range []string{"/settings/user", developers, "/settings/apps", ownTokens} {
 		page, names := browser.Get(path), map[string]bool{}
 		// Buttons in a details element are hidden until it is opened, by a summary with its own name.
 		visible := slices.DeleteFunc(page.Elements("button"), func(button *html.Node) bool {

@@ -3,73 +3,158 @@ package settings
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"html/template"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
-	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
-	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// A securityView is Settings → Security: the user's sign-ins, personal access tokens of every workspace, and recent
-// events.
-type securityView struct {
+// A signInsView is Settings → Security → Where you are signed in.
+type signInsView struct {
 	page
-	SignIns  []session.SignIn
-	This     uuid.UUID // the sign-in of this browser
-	Browsers listPage  // of the sign-ins
-	Tokens   []pat.TokenInWorkspace
-	List     listPage // of the tokens
-	Events   []eventRow
-	HasApp   bool        // the user has an authenticator app
-	Mails    []mail.Kind // that the user can turn off; empty if the deployment sends no mail
-	Unwanted []mail.Kind
+	SignIns  []session.SignIn // that of this browser first
+	This     uuid.UUID        // the sign-in of this browser
+	Browsers listPage
+}
+
+// Device returns the display name of a browser.
+func (*signInsView) Device(s session.SignIn) string { return session.DeviceName(s.UserAgent) }
+
+// signIns reads a page of the user's sign-ins.
+func (r *request) signIns(size int) signInsView {
+	view := signInsView{This: r.user.SignInID}
+	view.SignIns, view.Browsers = listing[session.SignIn]{
+		Of:    "browsers",
+		Size:  size,
+		First: func(s session.SignIn) bool { return s.ID == view.This },
+	}.Select(r, read(r, r.Store.SignInsOf, r.user.User.ID))
+	return view
+}
+
+func (s *Settings) showSignIns(r *request) error {
+	view := r.signIns(pageSize)
+	return r.show("signins", &view)
+}
+
+// A securityView is Settings → Security: how the user signs in, and the latest sign-ins and events. Other pages have
+// the others, and the tokens.
+type securityView struct {
+	signInsView
+	Events      []eventGroup
+	Tokens      int  // active, in all workspaces
+	HasPassword bool // the user can sign in with it
+	HasApp      bool // the user has an authenticator app
+	HasPasskey  bool
+	TwoStep     bool        // the user has a passkey or an authenticator app
+	Mails       []mail.Kind // that the user can turn off; empty if the deployment sends no mail
+	Unwanted    []mail.Kind
 }
 
 // Wants reports whether the user gets mails of a kind.
 func (v *securityView) Wants(k mail.Kind) bool { return !slices.Contains(v.Unwanted, k) }
 
-// Device returns the display name of a browser.
-func (*securityView) Device(s session.SignIn) string { return session.DeviceName(s.UserAgent) }
-
-const recentEvents = 30
+// How many sign-ins and events Settings → Security shows, and how many events it groups.
+const fewSignIns, fewEvents, recentEvents = 3, 3, 30
 
 func (s *Settings) showSecurity(r *request) error {
 	user := r.user.User.ID
-	view := &securityView{This: r.user.SignInID, HasApp: read(r, s.Store.Authenticator, user).Active}
-	view.SignIns, view.Browsers = listing[session.SignIn]{
-		Of:        "browsers",
-		Parameter: "browsers",
-		First:     func(s session.SignIn) bool { return s.ID == view.This },
-	}.Select(r, read(r, s.Store.SignInsOf, user))
-	tokens := listing[pat.TokenInWorkspace]{Of: "tokens", Parameter: "tokens"}
-	view.Tokens, view.List = tokens.Select(r, read(r, s.Store.ActiveTokens, user))
-	latest := func(ctx context.Context, user uuid.UUID) ([]audit.Entry, error) {
-		return s.Store.EventsOfUser(ctx, user, recentEvents)
+	view := &securityView{
+		signInsView: r.signIns(fewSignIns),
+		Tokens:      len(read(r, s.Store.ActiveTokens, user)),
+		HasApp:      read(r, s.Store.Authenticator, user).Active,
+		HasPasskey:  read(r, s.Store.HasPasskey, user),
+		HasPassword: read(r, s.hasPassword, user),
+		TwoStep:     r.user.SecondFactor.Has,
 	}
-	for _, e := range read(r, latest, user) {
-		view.Events = append(view.Events, eventView(e, &user))
-	}
+	view.Events, _ = r.ownEvents(audit.Cursor{}, recentEvents)
+	view.Events = view.Events[:min(len(view.Events), fewEvents)]
 	if s.Members.Mailed() {
 		view.Mails, view.Unwanted = mail.OptionalKinds(), read(r, s.Store.UnwantedMails, user)
 	}
 	r.offerPasskey(&view.Frame)
 	return r.show("security", view)
+}
+
+func (s *Settings) hasPassword(ctx context.Context, user uuid.UUID) (bool, error) {
+	_, hash, _, err := s.Store.UserByID(ctx, user)
+	return hash != "", err
+}
+
+// An eventGroup is an event, with those right before it that have the same words.
+type eventGroup struct {
+	eventRow
+	Workspace string     // in which it happened, if the user is a member of it
+	Rows      []eventRow // the event and the others
+}
+
+// ownEvents reads the latest events before a position that concern the user, in groups, and the position of the others.
+func (r *request) ownEvents(from audit.Cursor, most int) (groups []eventGroup, older audit.Cursor) {
+	latest := func(ctx context.Context, user uuid.UUID) ([]audit.Entry, error) {
+		return r.Store.EventsOfUser(ctx, user, from, most+1)
+	}
+	found := read(r, latest, r.user.User.ID)
+	if len(found) > most {
+		found, older = found[:most], found[most-1].Cursor()
+	}
+	for _, e := range found {
+		row := eventView(e, &r.user.User.ID)
+		if row.Who == actors["anonymous"] {
+			row.Who = ""
+		}
+		group := eventGroup{eventRow: row, Rows: []eventRow{row}}
+		if e.WorkspaceID != nil {
+			own, _ := r.membership(e.WorkspaceID.String())
+			group.Workspace = own.Workspace.Name
+		}
+		if last := len(groups) - 1; last >= 0 && groups[last].sameWords(group) {
+			groups[last].Rows = append(groups[last].Rows, row)
+			continue
+		}
+		groups = append(groups, group)
+	}
+	return groups, older
+}
+
+func (g eventGroup) sameWords(other eventGroup) bool {
+	return g.What == other.What && g.Who == other.Who && g.Workspace == other.Workspace
+}
+
+// An eventsView is Settings → Security → Events.
+type eventsView struct {
+	page
+	Events []eventGroup
+	Older  string // path to older events, or ""
+	Later  bool   // this is not the first page
+}
+
+func (s *Settings) showEvents(r *request) error {
+	view, from := &eventsView{}, readMark(r.form.Get("before"))
+	var older audit.Cursor
+	view.Events, older = r.ownEvents(from, 2*pageSize)
+	if older != (audit.Cursor{}) {
+		view.Older = r.section.Path() + "?before=" + writeMark(older)
+	}
+	view.Later = from != audit.Cursor{}
+	return r.show("events", view)
+}
+
+// showOwnTokens shows the user's active tokens in all workspaces, including those where the user may no longer create
+// tokens.
+func (s *Settings) showOwnTokens(r *request) error {
+	view := &listView[pat.TokenInWorkspace]{}
+	tokens := listing[pat.TokenInWorkspace]{Of: "tokens"}
+	view.Rows, view.List = tokens.Select(r, read(r, s.Store.ActiveTokens, r.user.User.ID))
+	return r.show("owntokens", view)
 }
 
 // chooseMails takes mail: the kinds that are not ticked are turned off. The page calls mails notifications.
@@ -112,17 +197,17 @@ type passwordView struct {
 
 // password reads the view of the page and its forms.
 func (r *request) password() (*passwordView, error) {
-	_, hash, _, err := r.Store.UserByID(r.ctx(), r.user.User.ID)
+	has, err := r.hasPassword(r.ctx(), r.user.User.ID)
 	if err != nil {
 		return nil, err
 	}
 	another, err := r.otherMethod()
 	return &passwordView{
 		OtherMethod: another,
-		HasPassword: hash != "",
+		HasPassword: has,
 		EndOthers:   true,
 		// The current password in the form is as good as a recent authentication, but no second factor.
-		Confirm: r.user.SecondFactor.MustConfirm() || hash == "" && !r.user.Fresh(r.Now()),
+		Confirm: r.user.SecondFactor.MustConfirm() || !has && !r.user.Fresh(r.Now()),
 		Fresh:   r.user.MayChangeFactors(r.Now()),
 	}, err
 }
@@ -253,137 +338,4 @@ const (
 // addressEvent returns accountEvent with the address of the request.
 func (r *request) addressEvent(action audit.Action) audit.Event {
 	return r.accountEvent(action, map[string]any{"address": r.address()})
-}
-
-// setupLife is how long a new secret can be confirmed, from when the page with its QR code is shown.
-const setupLife = 30 * time.Minute
-
-// An authenticatorView is Settings → Security → Authenticator app.
-type authenticatorView struct {
-	page
-	Status  authenticator.Status
-	Confirm bool         // the user must authenticate again first
-	Setup   string       // the new secret, sealed
-	Key32   string       // the new secret, for users who type it
-	QR      template.URL // the new secret, as a data URL of an image
-	Codes   []string     // new recovery codes, which are shown once
-	Return  string       // local path to redirect to after an app was set up, or ""
-	Again   string       // local path of the reauthentication that returns to this page
-}
-
-// A setup is a new secret that no code has confirmed. It is sealed into the form and not stored.
-type setup struct {
-	User    uuid.UUID            `json:"u"`
-	Secret  authenticator.Secret `json:"s"`
-	Expires time.Time            `json:"x"`
-}
-
-// authenticator reads the view of the page and its forms.
-func (r *request) authenticator() (*authenticatorView, error) {
-	status, err := r.Store.Authenticator(r.ctx(), r.user.User.ID)
-	next, here := ui.LocalPath(r.http.FormValue("return"), ""), r.section.Path()
-	if next != "" {
-		here += "?return=" + url.QueryEscape(next)
-	}
-	return &authenticatorView{
-		Status:  status,
-		Return:  next,
-		Again:   "/login/again?return=" + url.QueryEscape(here),
-		Confirm: !r.user.MayChangeFactors(r.Now()),
-	}, err
-}
-
-func (s *Settings) showApp(r *request, view *authenticatorView) error {
-	if view.Confirm || view.Status.Active {
-		return r.show("authenticator", view)
-	}
-	secret, err := authenticator.NewSecret(s.Random)
-	if err != nil {
-		return err
-	}
-	return s.showSetup(r, view, setup{r.user.User.ID, secret, s.Now().Add(setupLife)})
-}
-
-// showSetup shows the page with a new secret.
-func (s *Settings) showSetup(r *request, view *authenticatorView, fresh setup) error {
-	content, err := json.Marshal(fresh)
-	if err != nil {
-		return err
-	}
-	image, err := fresh.Secret.QRCode(s.Host, r.user.User.Email)
-	if err != nil {
-		return err
-	}
-	view.Setup, view.Key32 = s.setups.Seal(content), fresh.Secret.Text()
-	view.QR = template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(image))
-	return r.show("authenticator", view)
-}
-
-// addAuthenticator takes setup and code.
-func (s *Settings) addAuthenticator(r *request, view *authenticatorView) error {
-	fresh, ok := s.openSetup(r)
-	if view.Confirm || view.Status.Active || !ok {
-		return r.done(nil, "Nothing was changed. Please start again.")
-	}
-	step, valid := fresh.Secret.Check(r.form.Get("code"), s.Now(), 0)
-	if !valid {
-		r.reject("new app's code", "")
-		return s.showSetup(r, view, fresh)
-	}
-	codes, hashes, err := authenticator.NewRecoveryCodes(s.Random)
-	if err != nil {
-		return err
-	}
-	event := r.addressEvent(audit.AuthenticatorAdded)
-	err = s.Store.AddAuthenticator(r.ctx(), r.user.User.ID, fresh.Secret, step, hashes, event)
-	if err != nil {
-		return r.done(err, "")
-	}
-	return r.showCodes(view, codes)
-}
-
-func (s *Settings) openSetup(r *request) (opened setup, ok bool) {
-	content, err := s.setups.Open(r.form.Get("setup"))
-	if err != nil || json.Unmarshal(content, &opened) != nil {
-		return setup{}, false
-	}
-	return opened, opened.User == r.user.User.ID && s.Now().Before(opened.Expires)
-}
-
-// showCodes shows new recovery codes, this once.
-func (r *request) showCodes(view *authenticatorView, codes []credential.Secret) error {
-	view.Status.Active, view.Status.RecoveryCodes = true, len(codes)
-	for _, code := range codes {
-		view.Codes = append(view.Codes, code.Reveal())
-	}
-	return r.show("authenticator", view)
-}
-
-func (s *Settings) replaceCodes(r *request, view *authenticatorView) error {
-	if view.Confirm {
-		return r.done(nil, confirmFirst)
-	}
-	codes, hashes, err := authenticator.NewRecoveryCodes(s.Random)
-	if err != nil {
-		return err
-	}
-	event := r.addressEvent(audit.RecoveryCodesReplaced)
-	replaced, err := s.Store.ReplaceRecoveryCodes(r.ctx(), r.user.User.ID, hashes, event)
-	if err == nil && replaced {
-		return r.showCodes(view, codes)
-	}
-	return r.done(err, "Nothing was changed. You have no authenticator app.")
-}
-
-func (s *Settings) removeAuthenticator(r *request) error {
-	if !r.user.MayChangeFactors(s.Now()) {
-		return r.done(nil, confirmFirst)
-	}
-	event := r.addressEvent(audit.AuthenticatorRemoved)
-	removed, err := s.Store.RemoveAuthenticator(r.ctx(), r.user.User.ID, event)
-	r.back = securitySection.Path()
-	if err == nil && !removed {
-		return r.done(nil, "You have no authenticator app.")
-	}
-	return r.done(err, "Your authenticator app was removed.")
 }

@@ -56,6 +56,10 @@ var (
 	assistantsSection    = ui.Section{Name: "connect", Title: "Connect an assistant"}
 	appsSection          = ui.Section{Name: "apps", Title: "Connected apps"}
 	securitySection      = ui.Section{Name: "security", Title: "Security"}
+	welcomeSection       = ui.Section{Name: "welcome", Title: "Welcome"}
+	signInsSection       = ui.Section{Name: "security/sessions", Title: "Where you are signed in"}
+	eventsSection        = ui.Section{Name: "security/events", Title: "Your events"}
+	ownTokensSection     = ui.Section{Name: "security/tokens", Title: "Your personal access tokens"}
 	passwordSection      = ui.Section{Name: "security/password", Title: "Password"}
 	authenticatorSection = ui.Section{Name: "security/authenticator", Title: "Authenticator app"}
 	auditSection         = ui.Section{Name: "audit", Title: "Audit log", Needs: perm.AccountAPIAccess}
@@ -112,10 +116,12 @@ type Settings struct {
 	Deps
 	box    *seal.Box // of the forms' keys
 	setups *seal.Box // of new authenticator apps
+	codes  *seal.Box // of new recovery codes
 	turns  turns
 }
 
-// New returns Settings. It derives the keys of the forms and of new authenticator apps from the master keys.
+// New returns Settings. It derives the keys of the forms, new authenticator apps and recovery codes from the master
+// keys.
 func New(deps Deps) (*Settings, error) {
 	box, err := seal.NewBox(deps.Keys, "settings form")
 	if err != nil {
@@ -125,7 +131,11 @@ func New(deps Deps) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Settings{deps, box, setups, newTurns()}, nil
+	codes, err := seal.NewBox(deps.Keys, "recovery codes")
+	if err != nil {
+		return nil, err
+	}
+	return &Settings{deps, box, setups, codes, newTurns()}, nil
 }
 
 // Routes are handlers by path and method.
@@ -162,6 +172,7 @@ func (s *Settings) userRoutes() []route {
 	deletion, password, app := (*request).deletion, (*request).password, (*request).authenticator
 	return []route{
 		{"/settings/passkey-offer", userSection, nil, s.declinePasskey},
+		{"/settings/welcome", welcomeSection, s.showWelcome, nil},
 		{"/settings/user", userSection, s.showUser, nil},
 		{"/settings/user/name", userSection, nil, s.setName},
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
@@ -173,7 +184,10 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},
 		{"/settings/security", securitySection, s.showSecurity, nil},
 		{"/settings/security/mails", securitySection, nil, s.chooseMails},
-		{"/settings/security/tokens/revoke", securitySection, nil, with((*request).anyToken, s.revokeToken)},
+		{"/settings/security/sessions", signInsSection, s.showSignIns, nil},
+		{"/settings/security/events", eventsSection, s.showEvents, nil},
+		{"/settings/security/tokens", ownTokensSection, s.showOwnTokens, nil},
+		{"/settings/security/tokens/revoke", ownTokensSection, nil, with((*request).anyToken, s.revokeToken)},
 		{"/settings/security/sign-out", securitySection, nil, s.signOut},
 		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
 		{"/settings/security/password", passwordSection, with(password, s.showPassword), nil},
@@ -181,6 +195,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/security/password/remove", passwordSection, nil, with(password, s.removePassword)},
 		{"/settings/security/authenticator", authenticatorSection, with(app, s.showApp), with(app, s.addAuthenticator)},
 		{"/settings/security/authenticator/codes", authenticatorSection, nil, with(app, s.replaceCodes)},
+		{"/settings/security/authenticator/codes.txt", authenticatorSection, nil, s.downloadCodes},
 		{"/settings/security/authenticator/remove", authenticatorSection, nil, s.removeAuthenticator},
 	}
 }
@@ -380,7 +395,7 @@ type WebhookChanges interface {
 // Logs stores audit events, and reads what happened in a workspace and to a user.
 type Logs interface {
 	Record(ctx context.Context, e audit.Event) error
-	EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error)
+	EventsOfUser(ctx context.Context, user uuid.UUID, from audit.Cursor, limit int) ([]audit.Entry, error)
 	EventsOfWorkspace(
 		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
 	) ([]audit.Entry, error)

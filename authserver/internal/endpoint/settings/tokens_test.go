@@ -176,7 +176,7 @@ func TestReplaceToken_FirstUseEndsOldToken(t *testing.T) {
 	browser.Get(developers).Says("Replaced on " + time.Now().UTC().Format("2 January 2006"))
 }
 
-const ownRevoke = "/settings/security/tokens/revoke"
+const ownTokens, ownRevoke = "/settings/security/tokens", "/settings/security/tokens/revoke"
 
 // A user who may no longer create tokens can still see and revoke the existing ones, in every workspace.
 func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
@@ -190,14 +190,15 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	site.Fixture.Token(ada.ID, perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	browser.Get(developers).Wants(http.StatusForbidden)
-	browser.Get("/settings/security").Says("Payroll bridge", "Hillside Youth Club", "a token", "Riverside Food Bank",
+	browser.Get("/settings/security").Says("2 active tokens").Lacks("Payroll bridge")
+	browser.Get(ownTokens).Says("Payroll bridge", "Hillside Youth Club", "a token", "Riverside Food Bank",
 		"See programmes")
 	site.Fixture.Token(eve.ID, perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.personal_access_tokens set expires_at = now() where user_id = $1`, eve.ID)
-	site.SignedIn(eve).Get("/settings/security").Says("No active tokens").Lacks("Payroll bridge")
+	site.SignedIn(eve).Get(ownTokens).Says("No active tokens").Lacks("Payroll bridge")
 	const active = `select count(*) from account.personal_access_tokens where revoked_at is null and user_id = $1`
 	for left := 1; left >= 0; left-- {
-		form := browser.Get("/settings/security").Pressed(ownRevoke)
+		form := browser.Get(ownTokens).Pressed(ownRevoke)
 		stranger := site.SignedIn(eve)
 		others := stranger.Get("/settings/security").Form("/settings/security/sign-out-others")
 		stranger.Post(ownRevoke, url.Values{"key": others["key"], "id": form["id"]}).Wants(http.StatusSeeOther)
@@ -209,7 +210,8 @@ func TestSecurity_RevokesTokensOfEveryWorkspace(t *testing.T) {
 	site.CountIs(2, `select count(*) from account.audit_events where action = $1 and user_id = $2
 		and detail->>'reason' = 'revoked_by_user' and tenant_id in ($3, $4)`, audit.TokenRevoked, ada.ID, elsewhere,
 		site.Fixture.WorkspaceID)
-	browser.Get("/settings/security").Says("No active tokens", "Revoked the personal access token Payroll bridge")
+	browser.Get("/settings/security").Says("You revoked the personal access token Payroll bridge").
+		Lacks("active token")
 }
 
 // A user without a password is not asked for one.
@@ -260,7 +262,7 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	there.Headers.Set("X-Forwarded-For", "192.0.2.9")
 	there.SignIn(ada)
 	page := here.Get("/settings/security")
-	page.Says("This browser", "Safari on an iPhone", "192.0.2.9", "Signed in with Safari on an iPhone")
+	page.Says("This browser", "Safari on an iPhone", "192.0.2.9", "You signed in with Safari on an iPhone")
 	form := page.Pressed("/settings/security/sign-out")
 	var theirs string
 	site.Fixture.Read(`select id::text from account.sign_ins where user_id = '`+eve.ID.String()+`'`, &theirs)
@@ -270,8 +272,8 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	}
 	here.Post("/settings/security/sign-out", form).Follow()
 	site.SignedIn(ada).Post("/logout", nil)
-	text := here.Get("/settings/security").Says("Signed out another browser").Text()
-	if other, all := strings.Count(text, "Signed out another"), strings.Count(text, "Signed out"); all != other+1 {
+	text := here.Get("/settings/security").Says("You signed out another browser").Text()
+	if other, all := strings.Count(text, "You signed out another"), strings.Count(text, "You signed out"); all != other+1 {
 		t.Errorf("a user's own sign-out is not told from the sign-out of another browser: %s", text)
 	}
 	if signedIn(there) == signedIn(third) {

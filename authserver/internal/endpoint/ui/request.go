@@ -65,6 +65,7 @@ func (p *Pages) Unavailable(w http.ResponseWriter, r *http.Request, frame Frame)
 	w.Header().Set("Retry-After", "5")
 	m := MessageOf("unavailable", "")
 	m.Frame, m.Retry = frame, retry(w, r)
+	m.Script = m.Script || m.Retry != nil && len(m.Retry.Asked) > 0 // a typed password can be shown
 	p.ShowError(w, r, m)
 }
 
@@ -99,7 +100,7 @@ func (p *Pages) SecondFactorNeeded(
 	}
 	m := MessageOf("second factor to use", workspace)
 	if has {
-		m.Links = append(m.Links, Link{Href: "/login/again" + query, Text: "Confirm with your second factor"})
+		m.Links = append(m.Links, Link{Href: "/login/again" + query, Text: "Confirm your identity"})
 	} else {
 		m = MessageOf("second factor to set up", workspace)
 		if p.offer.Passkeys {

@@ -226,12 +226,13 @@ type Forgotten struct {
 // NewPassword is the page on which a person sets a password with a link.
 type NewPassword struct {
 	Frame
-	Email        string // of the account
-	Token        string // the secret of the link
-	Others       bool   // the link can remove passkeys or linked accounts
-	Stay         bool   // the link removes no passkey, because a workspace requires a second factor
-	RemoveOthers bool   // the choice about them
-	TakesOver    bool   // the address was never confirmed: all that the account has ends
+	Email        string  // of the account
+	Token        string  // the secret of the link
+	Others       bool    // the link can remove passkeys or linked accounts
+	Stay         bool    // the link removes no passkey, because a workspace requires a second factor
+	RemoveOthers bool    // the choice about them
+	TakesOver    bool    // the address was never confirmed: all that the account has ends
+	Ends         *Person // another person who is signed in at the browser, and will not be; nil for none
 	Credentials  []EndingCredential
 	More         int    // tokens and connections that end and are not listed
 	PasswordNote string // the error of this field

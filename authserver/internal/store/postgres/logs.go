@@ -145,9 +145,11 @@ func (l *Logs) EventsOfWorkspace(
 	return l.entries(ctx, `e.tenant_id = @of`, workspaceID, search, from, limit)
 }
 
-// EventsOfUser reads the latest events that concern a user, inside and outside workspaces.
-func (l *Logs) EventsOfUser(ctx context.Context, user uuid.UUID, limit int) ([]audit.Entry, error) {
-	return l.entries(ctx, `e.user_id = @of`, user, audit.Search{}, audit.Cursor{}, limit)
+// EventsOfUser reads the events that concern a user, inside and outside workspaces, backwards from a cursor.
+func (l *Logs) EventsOfUser(
+	ctx context.Context, user uuid.UUID, from audit.Cursor, limit int,
+) ([]audit.Entry, error) {
+	return l.entries(ctx, `e.user_id = @of`, user, audit.Search{}, from, limit)
 }
 
 // entries reads the latest month and the month before it, which are two partitions. It reads older events only if these

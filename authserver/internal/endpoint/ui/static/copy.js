@@ -14,6 +14,12 @@ document.querySelectorAll("[data-copy]").forEach(function (button) {
   });
 });
 
+// Print buttons. Without this file, the browser's menu prints the page.
+document.querySelectorAll("[data-print]").forEach(function (button) {
+  button.hidden = false;
+  button.addEventListener("click", function () { window.print(); });
+});
+
 // The second click of a double click sends nothing: its response would replace the first one, which may show a secret only
 // once. A user who returns to the page, or who stopped it from loading, can send the form again after five seconds.
 document.addEventListener("submit", function (event) {
