@@ -50,9 +50,8 @@ type Invitations interface {
 
 	// Offer returns the open, unexpired invitation with the token, or ErrNoInvitation.
 	Offer(ctx context.Context, tokenHash []byte) (Offer, error)
-	// Joined returns the name of the workspace that an accepted invitation led to, if the user is a member of it, or
-	// ErrNoInvitation.
-	Joined(ctx context.Context, tokenHash []byte, user uuid.UUID) (string, error)
+	// Ended returns the invitation with the token that was answered or withdrawn, or has expired, or ErrNoInvitation.
+	Ended(ctx context.Context, tokenHash []byte, user uuid.UUID) (Ended, error)
 	Accept(ctx context.Context, o Offer, user uuid.UUID, event audit.Event) error
 	AcceptAsNewUser(ctx context.Context, o Offer, user NewUser, added, joined audit.Event) error
 	// Decline ends an invitation. Without a user, no user may have its address, unless its link was not mailed.
@@ -219,10 +218,19 @@ func (s *Service) Offer(ctx context.Context, token credential.Secret) (Offer, er
 	return s.Store.Offer(ctx, credential.Hash(token.Reveal()))
 }
 
-// Joined returns the name of the workspace whose invitation, of this link, was accepted, if the user is a member of it,
-// or ErrNoInvitation.
-func (s *Service) Joined(ctx context.Context, token credential.Secret, user uuid.UUID) (string, error) {
-	return s.Store.Joined(ctx, credential.Hash(token.Reveal()), user)
+// An Ended invitation was answered or withdrawn, or has expired. Its link still tells whoever has it whom to ask.
+type Ended struct {
+	WorkspaceID uuid.UUID
+	Workspace   string
+	Inviter     string // "" if the account was deleted
+	Outcome     string // accepted, declined, withdrawn, replaced or expired
+	Member      bool   // the user of the request is a member of the workspace
+}
+
+// Ended returns the invitation of a link that no longer works, or ErrNoInvitation if there is none, for a user, or for
+// a person who is not signed in if user is the zero UUID.
+func (s *Service) Ended(ctx context.Context, token credential.Secret, user uuid.UUID) (Ended, error) {
+	return s.Store.Ended(ctx, credential.Hash(token.Reveal()), user)
 }
 
 // Accept makes a signed-in user a member (M4). The event is of the user. Accept returns ErrOtherAddress, ErrUnproven,

@@ -305,8 +305,12 @@ func TestM4_InvitationIsAnsweredOnceByItsAddress(t *testing.T) {
 	if err := w.Accept(t.Context(), offer, user, signedIn(user)); !errors.Is(err, membership.ErrNoInvitation) {
 		t.Errorf("accepted twice: %v", err)
 	}
-	if name, err := w.Joined(t.Context(), link, user); err != nil || name != "Riverside Food Bank" {
-		t.Errorf("joined %q, %v", name, err)
+	ended, err := w.Ended(t.Context(), link, user)
+	if err != nil || ended.Workspace != "Riverside Food Bank" || ended.Outcome != "accepted" || !ended.Member {
+		t.Errorf("joined %+v, %v", ended, err)
+	}
+	if ended, err := w.Ended(t.Context(), link, other); err != nil || ended.Member || ended.Inviter == "" {
+		t.Errorf("another user at the same link: %+v, %v", ended, err)
 	}
 	offer, _ = invite("new-" + address)
 	joined, err := w.AcceptAsNewUser(t.Context(), offer, "Grace", "", "r-3")

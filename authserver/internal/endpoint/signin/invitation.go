@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"net/http"
@@ -164,26 +165,47 @@ func (h *Handler) decline(v *visit) error {
 }
 
 func (h *Handler) welcome(v *visit) error {
-	return h.done(v, home, "You are now a member of "+v.offer.Workspace+".")
+	return h.done(v, welcomePath(v.offer.WorkspaceID), "You are now a member of "+v.offer.Workspace+".")
 }
 
-// showUsed leads a member whose invitation was accepted to the settings, and says to others that it is not valid.
+// welcomePath returns the local path of the page that says what a member of a workspace can do.
+func welcomePath(in uuid.UUID) string { return "/settings/welcome?tenant=" + in.String() }
+
+// endedInvitations are the messages about invitations that have ended, by outcome.
+var endedInvitations = map[string]string{
+	"accepted":  "invitation_accepted",
+	"declined":  "invitation_declined_before",
+	"withdrawn": "invitation_withdrawn",
+	"replaced":  "invitation_replaced",
+	"expired":   "invitation_expired",
+}
+
+// showUsed leads a member to the workspace of an invitation that has ended, and tells others what happened to it and
+// whom to ask.
 func (h *Handler) showUsed(v *visit) error {
-	if v.limited(h.Attempts.UnknownLink(v.r.Context(), h.address(v))) {
-		return h.tell(v, "invitation_links_limited")
-	}
-	if !v.signedIn {
-		return h.tell(v, "invitation_invalid", ui.Link{Href: signInPath(v.invitationPath()), Text: "Sign in"})
-	}
-	joined, err := h.Members.Joined(v.r.Context(), credential.Secret(v.token), v.current.User.ID)
-	if err == nil {
-		err = h.done(v, home, "You are already a member of "+joined+".")
-	}
-	if !errors.Is(err, membership.ErrNoInvitation) {
+	ended, err := h.Members.Ended(v.r.Context(), credential.Secret(v.token), v.current.User.ID)
+	signIn := ui.Link{Href: signInPath(v.invitationPath()), Text: "Sign in"}
+	var m *ui.Message
+	switch {
+	case errors.Is(err, membership.ErrNoInvitation):
+		if v.limited(h.Attempts.UnknownLink(v.r.Context(), h.address(v))) {
+			return h.tell(v, "invitation_links_limited")
+		}
+		m = h.message(v, "invitation_invalid")
+	case err != nil:
 		return err
+	case ended.Member:
+		return h.done(v, welcomePath(ended.WorkspaceID), "You are already a member of "+ended.Workspace+".")
+	default:
+		v.offer.Workspace, v.offer.Inviter = ended.Workspace, cmp.Or(ended.Inviter, "an administrator there")
+		m = h.message(v, endedInvitations[ended.Outcome])
 	}
-	m := h.message(v, "invitation_invalid_signed_in")
-	m.Person = person(v.current.User)
+	if v.signedIn {
+		m.Person, m.Switch = person(v.current.User), v.invitationPath()
+		m.Links = []ui.Link{{Href: home, Text: "Go to your settings"}}
+	} else {
+		m.Links = []ui.Link{signIn}
+	}
 	return h.showMessage(v, m)
 }
 

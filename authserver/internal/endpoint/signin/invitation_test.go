@@ -80,10 +80,10 @@ func TestInvitation_NewPersonCreatesAccountAndJoins(t *testing.T) {
 	e.hasMembers(1, sam)
 	e.CountIs(0, `select count(*) from account.users where email = $1`, eve)
 	browser.Get(path).Follow().As("the link afterwards").Wants(200, "You are already a member of Riverside Food Bank.")
-	e.Browser().Get(path).As("the link afterwards, signed out").Wants(404, "This invitation is not valid",
-		"If you have accepted it, sign in.")
+	e.Browser().Get(path).As("the link afterwards, signed out").Wants(404, "This invitation was used already",
+		"sign in with the account that you used, and Riverside Food Bank opens", "ask Ada Okafor")
 	e.SignedIn(e.Stranger()).Get(path).As("the link afterwards, of another user").Wants(404,
-		"This invitation is not valid", "Ask the person who invited you")
+		"This invitation was used already", "ask Ada Okafor for a new invitation", "Sign in with another account")
 	again := page.Send("/invitation/account", browsertest.Fields{"name": "Sam Reed", "password": password})
 	again.Follow().As("the form afterwards").Wants(200, "You are already a member of Riverside Food Bank.")
 	e.Browser().Get("/login").Send("/login",
@@ -154,9 +154,32 @@ func TestInvitation_IsDeclined(t *testing.T) {
 		path := e.invite(email)
 		browser.Get(path).Send("/invitation", browsertest.Fields{"decision": "decline"}).As(email).Wants(200,
 			"You declined the invitation")
-		browser.Get(path).As(email + " afterwards").Wants(404)
+		browser.Get(path).As(email+" afterwards").Wants(404, "This invitation was declined", "ask Ada Okafor for a new")
 	}
 	e.Rows(2, "audit_events", `action = 'invitation.' || 'declined'`)
+}
+
+// A link that no longer works tells whom to ask, and leads a member to the workspace.
+func TestInvitation_EndedLinkSaysWhy(t *testing.T) {
+	e := newTestEnv(t, shared(t))
+	path, member, stranger := e.invite(address()), e.SignedIn(e.Member(perm.ProgrammesRead)), e.SignedIn(e.Stranger())
+	for _, c := range []struct{ set, words string }{
+		{"expires_at = now()", "This invitation has expired"},
+		{"ended_at = now(), outcome = 'withdrawn'", "This invitation was withdrawn"},
+		{"ended_at = now(), outcome = 'replaced'", "There is a newer invitation"},
+		{"ended_at = now(), outcome = 'accepted'", "This invitation was used already"},
+	} {
+		e.Fixture.Exec(`update account.invitations set `+c.set+` where tenant_id = $1`, e.Fixture.WorkspaceID)
+		for name, browser := range map[string]*browsertest.Browser{
+			"signed out": e.Browser(), "a stranger": stranger,
+		} {
+			browser.Get(path).As(c.words, name).Wants(404, c.words, "Riverside Food Bank", "Ada Okafor")
+		}
+		member.Get(path).As(c.words).LeadsTo("/settings/welcome?tenant=" + e.Fixture.WorkspaceID.String())
+	}
+	e.Fixture.Exec(`update account.users set deleted_at = now(), disabled_at = now(), password_hash = null,
+		email = id || '@deleted.invalid', name = 'A deleted account' where id = $1`, e.manager)
+	e.Browser().Get(path).As("the inviter has no account").Wants(404, "ask an administrator there").Lacks("A deleted account")
 }
 
 func TestInvitation_RefusalsSayWhy(t *testing.T) {

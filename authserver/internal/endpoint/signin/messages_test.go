@@ -25,6 +25,8 @@ func TestMessages_AreThoseShown(t *testing.T) {
 		"identity_unknown": true, "identity_other_account": true, "identity_disabled": true, // verdicts
 		"email_confirmed_by_new": true, "email_confirmed_by_current": true,
 		"email_stopped_by_new": true, "email_stopped_by_current": true,
+		"invitation_accepted": true, "invitation_declined_before": true, "invitation_withdrawn": true,
+		"invitation_replaced": true, "invitation_expired": true,
 	}
 	for _, outcome := range []membership.Outcome{
 		membership.RequestSent, membership.RequestSentBefore, membership.TooManyRequests, membership.NoManager,

@@ -190,13 +190,16 @@ where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenH
 	return o, err
 }
 
-// Joined implements membership.Invitations.
-func (a *Accounts) Joined(ctx context.Context, tokenHash []byte, user uuid.UUID) (workspace string, err error) {
-	return need(ctx, a.db, "read accepted invitation", membership.ErrNoInvitation, pgx.RowTo[string], `
-select t.name from account.invitations i
-join account.memberships m on m.tenant_id = i.tenant_id and m.user_id = $2
+// Ended implements membership.Invitations.
+func (a *Accounts) Ended(ctx context.Context, tokenHash []byte, user uuid.UUID) (membership.Ended, error) {
+	return need(ctx, a.db, "read ended invitation", membership.ErrNoInvitation, pgx.RowToStructByName[membership.Ended], `
+select i.tenant_id as workspace_id, t.name as workspace,
+  case when u.deleted_at is null then u.name else '' end as inviter, coalesce(i.outcome, 'expired') as outcome,
+  exists (select from account.memberships m where m.tenant_id = i.tenant_id and m.user_id = $2) as member
+from account.invitations i
+join account.users u on u.id = i.invited_by
 join account.tenants t on t.id = i.tenant_id
-where i.token_hash = $1 and i.outcome = 'accepted'`, tokenHash, user)
+where i.token_hash = $1 and (i.ended_at is not null or i.expires_at <= now())`, tokenHash, user)
 }
 
 // Accept makes the user with the invitation's address a member, with the event. It returns
