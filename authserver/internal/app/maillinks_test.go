@@ -90,11 +90,26 @@ func TestForgotten_ResetAsksForCode(t *testing.T) {
 	setUp(t, own, appPage)
 	codes := codesOn(own.Get(appPage).Send(appPage+"/codes", browsertest.Fields{}))
 	browser := s.browser()
-	asked := sets(browser.Get(s.forgotten(who)), newPassword)
+	form := browser.Get(s.forgotten(who)).Lacks("is signed in here")
+	asked := sets(form, newPassword)
 	s.needs("the reset", asked, 200, "Your new password is set", "Your account also needs a code")
 	equal(t, "signed in before the code", inside(browser), false)
 	s.needs("a recovery code", asked.Send("/login/code", browsertest.Fields{"code": codes[0]}), 303, "/settings/user")
 	equal(t, "signed in", inside(browser), true)
+}
+
+// The page says first whose sign-in at the browser a new password ends.
+func TestForgotten_ResetSaysWhoIsSignedOut(t *testing.T) {
+	s := mailing(t)
+	who, other := s.person(), s.person()
+	s.signedIn(who).Get(s.forgotten(who)).Lacks("is signed in here")
+	browser := s.signedIn(other)
+	const ends = "is signed in here. This page signs that account out"
+	form := browser.Get(s.forgotten(who))
+	s.needs("the link", form, 200, other.Email, ends)
+	s.needs("a short password", sets(form, "short"), 400, ends)
+	s.needs("the page after it", sets(form, newPassword).Follow(), 200, who.Email)
+	s.lacks("the page afterwards", browser.Get("/settings/user"), other.Email)
 }
 
 func TestForgotten_ResetRemovesPasskeysOnlyOnRequest(t *testing.T) {

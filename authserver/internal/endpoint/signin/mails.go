@@ -104,6 +104,10 @@ func (h *Handler) resetPage(v *visit) (password.Link, *ui.NewPassword, error) {
 	if err != nil {
 		return link, nil, err
 	}
+	current, signedIn, err := h.Sessions.CurrentUser(ctx)
+	if err != nil {
+		return link, nil, err
+	}
 	page := &ui.NewPassword{
 		Frame:     ui.Frame{Title: "Set a new password", Script: true},
 		Email:     link.Email,
@@ -111,6 +115,9 @@ func (h *Handler) resetPage(v *visit) (password.Link, *ui.NewPassword, error) {
 		Others:    link.Removable() && !link.TakesOver,
 		Stay:      link.PasskeysStay && !link.TakesOver,
 		TakesOver: link.TakesOver,
+	}
+	if signedIn && current.User.ID != link.UserID {
+		page.Ends = person(current.User)
 	}
 	tokens, err := h.Store.ActiveTokens(ctx, link.UserID)
 	if err != nil {

@@ -157,7 +157,7 @@ func (h *Handler) Routes() Routes {
 		"/invitation":         {"GET": h.page(invitation, h.showInvitation), "POST": h.invitationForm(h.answer)},
 		"/invitation/account": {"POST": h.invitationForm(h.createAccount)},
 		"/access-requests":    {"POST": h.form(accessRequest, h.askForAccess)},
-		mail.ResetPath:        {"POST": h.form(reset, h.resetPassword)},
+		mail.ResetPath:        {"GET": h.page(reset, h.showReset), "POST": h.form(reset, h.resetPassword)},
 	}
 	if h.RelyingParty != nil {
 		maps.Copy(routes, h.passkeyRoutes())
@@ -172,7 +172,6 @@ func (h *Handler) Routes() Routes {
 	}
 	routes["/login"]["GET"] = web.CompressPublic(routes["/login"]["GET"])
 	// These read no session: the pages are the same for every browser.
-	routes[mail.ResetPath]["GET"] = h.page(reset, h.showReset)
 	maps.Copy(routes, Routes{
 		"/login/forgotten": {
 			"GET":  web.CompressPublic(h.page(reset, h.showForgotten)),
