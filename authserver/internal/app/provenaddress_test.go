@@ -22,11 +22,14 @@ func (s *site) occupied() (browsertest.Person, *browsertest.Browser) {
 	who := browsertest.Person{Email: newAddress()}
 	b, path := s.browser(), s.invited(who.Email)
 	joined := b.Get(path).Send("/invitation/account", browsertest.Fields{"name": "Sam", "password": newPassword})
-	s.needs("creating the account", joined, 303, "/settings/user")
+	s.needs("creating the account", joined, 303, s.welcome())
 	who.ID = read[uuid.UUID](s, `select id from account.users where email = $1`, who.Email)
 	s.fill(who)
 	return who, b
 }
+
+// welcome returns the local path of the page that follows when a user has joined the workspace.
+func (s *site) welcome() string { return "/settings/welcome?tenant=" + s.fixture.WorkspaceID.String() }
 
 // fill gives a user everything that gives access to an account besides a password.
 func (s *site) fill(who browsertest.Person) {
@@ -224,7 +227,7 @@ func TestProven_UnprovenAccountAcceptsNoInvitation(t *testing.T) {
 	s.rows(0, "memberships", "user_id = $1 and tenant_id = $2", ceo.ID, s.fixture.WorkspaceID)
 	s.fixture.Exec(`update account.users set email_proven_at = now(), email_proven_by = 'operator'
 		where id = $1`, ceo.ID)
-	s.wants("a proven account", accept(), 303, "/settings/user")
+	s.wants("a proven account", accept(), 303, s.welcome())
 	s.rows(1, "memberships", "user_id = $1 and tenant_id = $2", ceo.ID, s.fixture.WorkspaceID)
 }
 
