@@ -141,7 +141,8 @@ func TestBrowser_SecurityIsShortOnPhone(t *testing.T) {
 	p.Database.Exec(t, `insert into account.personal_access_tokens
 			(id, hash, user_id, tenant_id, name, permissions, expires_at)
 		select gen_random_uuid(), sha256(n::text::bytea || uuid_send($1)), $1, $2, 'Export ' || n,
-			'{programmes:read:programmes}', now() + interval '9 days' from generate_series(1, 66) n`, user.ID, ws.Workspace.ID)
+			'{programmes:read:programmes}', now() + interval '9 days'
+		from generate_series(1, 66) n`, user.ID, ws.Workspace.ID)
 	p.Database.Exec(t, `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 		select gen_random_uuid(), $1, now() + interval '1 hour', 'password', '2001:db8:85a3:8d3:1319:8a2e:370:' || n,
 			'Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/126.0 Safari/537.36 Edg/126.0'

@@ -173,7 +173,8 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 		"/settings/webhooks" + here, "/settings/webhooks/new" + here, "/settings/developers?tenant=x",
 		"/settings/connectors" + here, "/settings/connectors/log" + here, "/settings/apps", "/settings/connect",
 		"/settings/security", "/settings/security/sessions", "/settings/security/events", "/settings/security/tokens",
-		"/settings/welcome" + here, "/settings/security/password", "/settings/security/authenticator", "/settings/passkeys",
+		"/settings/welcome" + here, "/settings/security/password", "/settings/security/authenticator",
+		"/settings/passkeys",
 		"/settings/provider", "/settings/audit" + here, "/login/again",
 	} {
 		i.at(p.AppURL + page)

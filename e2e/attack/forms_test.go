@@ -248,7 +248,8 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 		}
 	}
 	for _, path := range append(restricted, "/settings/user", "/settings/apps", "/settings/security",
-		"/settings/security/events", "/settings/security/tokens", "/settings/welcome", "/settings/passkeys", "/settings/members/member", "/settings/members/invite") {
+		"/settings/security/events", "/settings/security/tokens", "/settings/welcome",
+		"/settings/passkeys", "/settings/members/member", "/settings/members/invite") {
 		for _, query := range []string{
 			"", "?user=" + victim.Owner.ID, "?id=" + victim.grant, "?tenant=" + victim.Workspace.ID,
 			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,

@@ -273,7 +273,8 @@ func TestSecurity_ListsBrowsersAndSignsOthersOut(t *testing.T) {
 	here.Post("/settings/security/sign-out", form).Follow()
 	site.SignedIn(ada).Post("/logout", nil)
 	text := here.Get("/settings/security").Says("You signed out another browser").Text()
-	if other, all := strings.Count(text, "You signed out another"), strings.Count(text, "You signed out"); all != other+1 {
+	other, all := strings.Count(text, "You signed out another"), strings.Count(text, "You signed out")
+	if all != other+1 {
 		t.Errorf("a user's own sign-out is not told from the sign-out of another browser: %s", text)
 	}
 	if signedIn(there) == signedIn(third) {

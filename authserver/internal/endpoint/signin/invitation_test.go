@@ -179,7 +179,8 @@ func TestInvitation_EndedLinkSaysWhy(t *testing.T) {
 	}
 	e.Fixture.Exec(`update account.users set deleted_at = now(), disabled_at = now(), password_hash = null,
 		email = id || '@deleted.invalid', name = 'A deleted account' where id = $1`, e.manager)
-	e.Browser().Get(path).As("the inviter has no account").Wants(404, "ask an administrator there").Lacks("A deleted account")
+	e.Browser().Get(path).As("the inviter has no account").Wants(404, "ask an administrator there").
+		Lacks("A deleted account")
 }
 
 func TestInvitation_RefusalsSayWhy(t *testing.T) {

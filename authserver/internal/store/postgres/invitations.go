@@ -192,7 +192,8 @@ where i.token_hash = $1 and i.ended_at is null and i.expires_at > now()`, tokenH
 
 // Ended implements membership.Invitations.
 func (a *Accounts) Ended(ctx context.Context, tokenHash []byte, user uuid.UUID) (membership.Ended, error) {
-	return need(ctx, a.db, "read ended invitation", membership.ErrNoInvitation, pgx.RowToStructByName[membership.Ended], `
+	scan := pgx.RowToStructByName[membership.Ended]
+	return need(ctx, a.db, "read ended invitation", membership.ErrNoInvitation, scan, `
 select i.tenant_id as workspace_id, t.name as workspace,
   case when u.deleted_at is null then u.name else '' end as inviter, coalesce(i.outcome, 'expired') as outcome,
   exists (select from account.memberships m where m.tenant_id = i.tenant_id and m.user_id = $2) as member
