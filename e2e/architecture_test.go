@@ -240,7 +240,7 @@ func otherEncoders() map[string]string {
 		"shared/net/web/web.go":             "the only writer of responses",
 		authserver + "settings/request.go":  "into a sealed form key",
 		authserver + "signin/password.go":   "into a sealed sign-in ticket",
-		authserver + "settings/security.go": "into the sealed setup of an app",
+		authserver + "settings/security.go": "into the sealed setup of an app, and recovery codes",
 		resourceapi + "publicforms/view.go": "to the domain, as the answers that a script would send",
 	}
 }

@@ -58,7 +58,8 @@ func TestSecurity_GroupsEventsAndLinksOlderOnes(t *testing.T) {
 		site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail,
 				request_id, at)
 			select gen_random_uuid(), '00000000-0000-0000-0000-000000000000', $1, 'user:' || $1::uuid, $2, 'x', '{}',
-				'', clock_timestamp() - (n || ' seconds')::interval from generate_series(1, $3::int) n`, ada.ID, action, n)
+				'', clock_timestamp() - (n || ' seconds')::interval
+			from generate_series(1, $3::int) n`, ada.ID, action, n)
 	}
 	record(60, audit.UserRenamed)
 	record(1, audit.UserPasswordChanged)
