@@ -237,11 +237,11 @@ func summary(p goPackage) string {
 func otherEncoders() map[string]string {
 	const authserver, resourceapi = "authserver/internal/endpoint/", "resourceapi/internal/endpoint/"
 	return map[string]string{
-		"shared/net/web/web.go":             "the only writer of responses",
-		authserver + "settings/request.go":  "into a sealed form key",
-		authserver + "signin/password.go":   "into a sealed sign-in ticket",
-		authserver + "settings/security.go": "into the sealed setup of an app, and recovery codes",
-		resourceapi + "publicforms/view.go": "to the domain, as the answers that a script would send",
+		"shared/net/web/web.go":                  "the only writer of responses",
+		authserver + "settings/request.go":       "into a sealed form key",
+		authserver + "signin/password.go":        "into a sealed sign-in ticket",
+		authserver + "settings/authenticator.go": "into the sealed setup of an app, and recovery codes",
+		resourceapi + "publicforms/view.go":      "to the domain, as the answers that a script would send",
 	}
 }
 
