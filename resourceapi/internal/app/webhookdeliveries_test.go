@@ -151,7 +151,11 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 	user := s.User()
 	held := []perm.Permission{perm.AccountAPIAccess, perm.ProgrammesRead, perm.AccountReadMembers}
 	s.Member(h.workspace(), user, held...)
-	made := s.addWebhook(s.holding(h.workspace(), user, held...), r.URL, "programme.created", "member.updated")
+	credential := s.holding(h.workspace(), user, held...)
+	made := s.addWebhook(credential, r.URL, "programme.created", "member.updated")
+	all := newReceiver(t, nil) // gets all that the user may read
+	s.Exec("update account.webhooks set all_types = true where id = $1", s.addWebhook(credential, all.URL,
+		"connection.ended").ID)
 	s.create(h, `{"name":"One"}`)
 	await.True(t, "a delivery", func() bool { return slices.Equal(r.types(), []string{"programme.created"}) })
 	s.Member(h.workspace(), user, perm.AccountAPIAccess, perm.AccountReadMembers)
@@ -160,18 +164,20 @@ func TestDeliveries_OnlyEventsThatUserMayRead(t *testing.T) {
 		return slices.Equal(r.types(), []string{"programme.created", "member.updated"})
 	})
 	await.True(t, "the second programme is skipped", func() bool {
-		return s.Count(`select count(*) from account.webhooks where id = $1 and position >=
+		return s.Count(`select count(*) from account.webhooks where {mine} and position >=
 			(select max(sequence) from account.events
-				where {mine} and type = 'programme.created' having count(sequence) = 2)`,
-			made.ID) == 1
+				where {mine} and type = 'programme.created' having count(sequence) = 2)`) == 2
 	})
 	s.Member(h.workspace(), user, held...)
-	await.True(t, "the second change of the member", func() bool { return len(r.all()) == 3 })
+	await.True(t, "the second change of the member", func() bool { return len(r.all()) == 3 && len(all.all()) == 3 })
 	s.RemoveMember(h.workspace(), user)
 	s.create(h, `{"name":"Three"}`)
 	s.disabled(made, h, "permission")
 	if got := r.types(); !slices.Equal(got, []string{"programme.created", "member.updated", "member.updated"}) {
 		t.Errorf("%q", got)
+	}
+	if got := all.types(); !slices.Equal(got, r.types()) {
+		t.Errorf("the endpoint for all events got %q", got)
 	}
 	s.wantsRows(0, "account.webhooks", "mail_due")
 	// After a member enables it again, the permissions of that member apply.
@@ -183,14 +189,25 @@ func TestDeliveries_TestAndResend(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
 	h := s.developer()
-	made := s.addWebhook(h, r.URL, "programme.created")
+	made := s.addWebhook(h, r.URL+"/echo", "programme.created")
 	path := made.path()
 	s.create(h, `{"name":"One"}`)
 	await.True(t, "a delivery", func() bool { return len(r.all()) == 1 })
 	await.True(t, "the log", func() bool {
 		return strings.Count(s.get(path+"/deliveries", h).Body, `"state":"accepted"`) == 1
 	})
-	log := pageOf[struct{ ID string }](s, path+"/deliveries", h)
+	log := pageOf[struct {
+		ID, WebhookID string
+		Response      *string
+		DurationMs    *int
+	}](s, path+"/deliveries", h)
+	if sent, logged := r.all()[0], log.Data[0]; logged.WebhookID != sent.ID || logged.DurationMs == nil ||
+		logged.Response == nil || *logged.Response != sent.Body {
+		t.Errorf("%+v", log.Data)
+	}
+	s.Wants(1, `select count(*) from account.webhook_deliveries where webhook_id = $1 and signature = $2
+		and extract(epoch from date_trunc('second', sent_at))::bigint::text = $3`, made.ID,
+		r.all()[0].Header.Get("webhook-signature"), r.all()[0].Header.Get("webhook-timestamp"))
 	resend := path + "/deliveries/" + log.Data[0].ID + "/resend"
 	s.do("POST", resend, h, "").wants(t, 202)
 	await.True(t, "the repeated delivery", func() bool { return len(r.all()) == 2 })
@@ -206,6 +223,7 @@ func TestDeliveries_TestAndResend(t *testing.T) {
 		t.Errorf("%s %s", got.ID, got.Body)
 	}
 	other := s.holder(h.workspace(), perm.AccountAPIAccess)
+	s.get(path+"/deliveries", other).has(t, `"response":null`, `"type":"programme.created"`).lacks(t, `programme.created\`)
 	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
 	s.do("POST", resend, other, "").refuses(t, 403, "FORBIDDEN")
 	s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, "").refuses(t, 404, "NOT_FOUND")

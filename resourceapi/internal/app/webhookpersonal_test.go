@@ -55,13 +55,14 @@ func (r *receiver) data(t *testing.T, id uuid.UUID) (found []eventData) {
 	return found
 }
 
-// Only an endpoint that asked for it gets personal data, and no table has a copy of it.
+// Only an endpoint that asked for it gets personal data, and no table has a copy of it, not even in what it answers.
 func TestW8_PersonalDataIsSentAndNotStored(t *testing.T) {
 	r := newReceiver(t, nil)
 	s := newWorker(t)
 	h := s.developer()
 	types := []string{"submission.created", "submission.updated", "member.added", "member.removed"}
-	s.includePersonalData(s.addWebhook(h, r.URL+"/personal", types...).ID)
+	made := s.addWebhook(h, r.URL+"/personal/echo", types...)
+	s.includePersonalData(made.ID)
 	const email = "ada@example.org"
 	id, f := uuid.New(), s.makeForm(h, allTypes)
 	s.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, retry_at)
@@ -88,6 +89,13 @@ func TestW8_PersonalDataIsSentAndNotStored(t *testing.T) {
 	if got := r.data(t, user)[1].Member; got != nil {
 		t.Errorf("the removed member is sent: %+v", got)
 	}
+	s.do("POST", made.path()+"/test", h, "").wants(t, 202)
+	await.True(t, "the response to what has no personal data", func() bool {
+		a := s.get(made.path()+"/deliveries", h)
+		return strings.Contains(a.Body, `"response":"{\"type\":\"webhook.test\"`)
+	})
+	s.Wants(0, `select count(*) from account.webhook_deliveries where {mine}
+		and (response is not null) = personal`)
 	for _, table := range []string{"account.webhook_deliveries", "account.events", "account.audit_events"} {
 		s.Wants(0, "select count(*) from "+table+" o where o::text ilike '%' || $1 || '%'", email)
 	}
@@ -199,6 +207,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	if status >= 300 && status < 400 {
 		w.Header().Set("Location", r.URL+"/elsewhere")
+	}
+	if strings.HasSuffix(got.Path, "/echo") {
+		_, _ = w.Write(content)
+		return
 	}
 	w.WriteHeader(status)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 )
@@ -25,7 +26,7 @@ func trusting(server *httptest.Server) *Deliverer {
 }
 
 // A connection to a receiver is used again, also after a short body, but not after one that is long. The header that
-// makes this safe is not sent.
+// makes this safe is not sent. The beginning of the response is kept, unless the request had personal data.
 func TestPost_UsesConnectionAgain(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64
@@ -47,13 +48,20 @@ func TestPost_UsesConnectionAgain(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	d := trusting(server)
+	personal, err := d.post(t.Context(), server.URL+"/ok", secrets, message{"evt_1", []byte("{}"), true})
+	if err != nil || personal.Outcome != Accepted || personal.Response != nil {
+		t.Errorf("with personal data: %+v, %v", personal, err)
+	}
 	for _, c := range []struct {
 		body        string
 		connections int64
 	}{{"", 1}, {"ok", 1}, {"long", 1}, {"ok", 2}, {"", 2}} {
-		a, err := d.post(t.Context(), server.URL+"/"+c.body, secrets, message{"evt_1", []byte("{}")})
+		a, err := d.post(t.Context(), server.URL+"/"+c.body, secrets, message{id: "evt_1", body: []byte("{}")})
 		if err != nil || a.Outcome != Accepted || connections.Load() != c.connections {
 			t.Errorf("%s: %+v, %v over %d connections, want %d", c.body, a, err, connections.Load(), c.connections)
+		}
+		if c.body == "long" && len(a.Response) != webhook.MaxResponse || c.body != "long" && string(a.Response) != c.body {
+			t.Errorf("%s: kept %d bytes: %.20s", c.body, len(a.Response), a.Response)
 		}
 	}
 }
@@ -70,7 +78,7 @@ func TestPost_DoesNotWaitForBody(t *testing.T) {
 	defer server.Close()
 	d := trusting(server)
 	d.client.Timeout = 0
-	a, err := d.post(t.Context(), server.URL, secrets, message{"evt_1", []byte("{}")})
+	a, err := d.post(t.Context(), server.URL, secrets, message{id: "evt_1", body: []byte("{}")})
 	if err != nil || a.Status != 200 {
 		t.Errorf("%+v, %v", a, err)
 	}

@@ -9,9 +9,10 @@
 //	W4 Only public addresses are dialled, and redirects are not followed (shared/net/publicnet).
 //	W5 An endpoint is disabled if it accepts no event for three days, and immediately if it answers 410.
 //	W6 The receiver's Retry-After delays the next attempt by up to six hours.
-//	W7 No log, error or record of a delivery contains a secret, a URL or the body of the response.
+//	W7 No log, error or record of a delivery contains a secret or a URL. The record alone has the beginning of the
+//	   body of the response.
 //	W8 Personal data is sent only if the endpoint's user asked for it on its page and may read it at that moment. It
-//	   is read for each attempt and never stored with the delivery.
+//	   is read for each attempt and never stored with the delivery, and nor is the response to it, which may repeat it.
 //	W9 An endpoint that a personal access token or an access token added gets what that credential may read at that
 //	   moment, and is disabled once it has ended: revoked, replaced or expired.
 package delivery
@@ -93,7 +94,6 @@ type Target struct {
 	webhook.Endpoint
 	Secret      webhook.Sealed
 	Former      webhook.Sealed // the previous secret; its Secret is empty if it has ended
-	Position    int64          // sequence of the last event that was accepted or skipped
 	Failures    int            // failed attempts since the last success
 	Ready       bool           // the wait after the last failure is over
 	Requested   bool           // a delivery that a user requested is pending
@@ -205,7 +205,7 @@ func (r run) deliverSome(ctx context.Context) (more bool, err error) {
 	case !t.Permissions.Has(perm.AccountAPIAccess):
 		return false, r.Store.Disable(ctx, t, webhook.NoRight, Event{}, nil, false)
 	}
-	some, last, more, err := r.Events.Next(ctx, t, webhook.Readable(t.Types, t.Permissions))
+	some, last, more, err := r.Events.Next(ctx, t, webhook.Readable(t.Wanted(), t.Permissions))
 	if err == nil && len(some) > 0 {
 		position := t.Position
 		if t, err = r.Store.Target(ctx, r.workspaceID, r.id); err == nil && t.Position != position {
@@ -233,7 +233,7 @@ func (r run) deliverSome(ctx context.Context) (more bool, err error) {
 // accepts reports whether the event may be sent to the endpoint now, and its user may read it.
 func (t Target) accepts(e Event) bool {
 	return t.Enabled && t.Ready && t.Permissions.Has(perm.AccountAPIAccess) &&
-		slices.Contains(webhook.Readable(t.Types, t.Permissions), e.Type)
+		slices.Contains(webhook.Readable(t.Wanted(), t.Permissions), e.Type)
 }
 
 // deliverEvent sends the next event of an endpoint. It returns the endpoint for the one after it, if it was accepted.
@@ -294,12 +294,8 @@ func (d *Deliverer) requestedMessage(
 	ctx context.Context, t Target, requested webhook.Delivery, e *Event,
 ) (m message, problem string, err error) {
 	if requested.Sequence == nil {
-		data, err := json.Marshal(map[string]uuid.UUID{"id": t.ID})
-		if err != nil {
-			return message{}, "", err
-		}
-		test := Event{Type: webhook.TestType, At: rest.Time(requested.CreatedAt), Data: data}
-		m, err = messageOf("test_"+requested.ID.String(), t.WorkspaceID, test)
+		m.id = requested.MessageID(t.WorkspaceID)
+		m.body, err = webhook.TestEvent(t.ID, requested.CreatedAt).Body(t.WorkspaceID)
 		return m, "", err
 	}
 	if !t.Permissions.Has(perm.AccountAPIAccess) ||
@@ -315,17 +311,20 @@ func (d *Deliverer) requestedMessage(
 
 // eventMessage returns the message of an event, with personal data if the user of the endpoint asked for it (W8). The
 // caller has checked that the user may read the event.
-func (d *Deliverer) eventMessage(ctx context.Context, t Target, e Event) (message, error) {
+func (d *Deliverer) eventMessage(ctx context.Context, t Target, e Event) (m message, err error) {
 	if t.PersonalData {
 		personal, err := d.Events.PersonalData(ctx, t.WorkspaceID, e)
-		if err == nil {
+		if m.personal = personal != (PersonalData{}); err == nil && m.personal {
 			e.Data, err = personal.addTo(e.Data)
 		}
 		if err != nil {
 			return message{}, err
 		}
 	}
-	return messageOf(fmt.Sprintf("evt_%s_%d", t.WorkspaceID, e.Sequence), t.WorkspaceID, e)
+	m.id = webhook.EventID(t.WorkspaceID, e.Sequence)
+	sent := webhook.Event{Type: e.Type, At: time.Time(e.At), Data: e.Data, Sequence: e.Sequence}
+	m.body, err = sent.Body(t.WorkspaceID)
+	return m, err
 }
 
 func (r run) send(ctx context.Context, t Target, m message) (Attempt, error) {

@@ -17,44 +17,22 @@ import (
 	"github.com/google/uuid"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
-	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
 )
 
 // Timeout is the maximum duration of an attempt, from name resolution to the header of the response. The connection is
 // closed if the body does not follow within bodyWait.
-const Timeout, bodyWait = 10 * time.Second, 100 * time.Millisecond
+const Timeout, bodyWait = 10 * time.Second, 250 * time.Millisecond
 
 // A message is the content of a delivery.
 type message struct {
-	id   string // the same at each attempt (W2)
-	body []byte
-}
-
-// payload is the body of a message. It names the record that changed and does not contain its values, except personal
-// data that the user of the endpoint asked for.
-type payload struct {
-	Type        string          `json:"type"`
-	Timestamp   rest.Time       `json:"timestamp"`
-	Data        json.RawMessage `json:"data"`
-	WorkspaceID uuid.UUID       `json:"workspaceId"`
-	Sequence    int64           `json:"sequence,omitempty"`
-}
-
-// messageOf returns the message of an event. A test event has no sequence.
-func messageOf(id string, workspaceID uuid.UUID, e Event) (message, error) {
-	body, err := web.EncodeJSON(payload{
-		Type:        e.Type,
-		Timestamp:   e.At,
-		Data:        e.Data,
-		WorkspaceID: workspaceID,
-		Sequence:    e.Sequence,
-	})
-	return message{id, body}, err
+	id       string // the same at each attempt (W2)
+	body     []byte
+	personal bool // it has personal data: the response, which may repeat it, is not kept (W8)
 }
 
 // An Attempt is the result of one request to an endpoint.
@@ -65,6 +43,11 @@ type Attempt struct {
 	Took    time.Duration
 	// RetryAfter is how long the endpoint asked to wait, up to longestWait; 0 if it did not ask (W6).
 	RetryAfter time.Duration
+
+	SentAt    *time.Time // as the request says; nil if none was sent
+	Signature string     // of the request
+	Personal  bool       // the request had personal data
+	Response  []byte     // the first bytes of the body of the response, unless the request had personal data
 }
 
 // An Outcome is the label of an attempt in metrics.
@@ -101,7 +84,7 @@ func sign(secrets []credential.Secret, m message, at time.Time) (string, error) 
 // maxBody is the length of a response that is read, in bytes. A connection with a longer one is closed.
 const maxBody = 4096
 
-// post posts the message with a signature by each secret. It does not look at the body of the response.
+// post posts the message with a signature by each secret.
 func (d *Deliverer) post(ctx context.Context, address string, secrets []credential.Secret, m message) (Attempt, error) {
 	began := d.Now()
 	signature, err := sign(secrets, m, began)
@@ -114,14 +97,18 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	if err != nil {
 		return Attempt{Problem: "The URL is not valid.", Outcome: Unreachable}, nil
 	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "Almoner")
+	for _, one := range webhook.Headers(m.id, began, signature) {
+		request.Header.Set(one.Name, one.Value)
+	}
 	request.Header["Idempotency-Key"] = nil // not sent: makes net/http repeat what a closed connection did not get
-	request.Header.Set(standardwebhooks.HeaderWebhookID, m.id)
-	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(began.Unix(), 10))
-	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
 	response, err := d.client.Do(request)
-	a := Attempt{Outcome: Accepted, Took: d.Now().Sub(began)}
+	a := Attempt{
+		Outcome:   Accepted,
+		Took:      d.Now().Sub(began),
+		SentAt:    &began,
+		Signature: signature,
+		Personal:  m.personal,
+	}
 	if err != nil && ctx.Err() != nil {
 		return Attempt{}, context.Cause(ctx) // the process is stopping, so this is not a failure of the endpoint
 	}
@@ -130,9 +117,10 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 		return a, nil
 	}
 	defer func() { _ = response.Body.Close() }()
-	if 0 < response.ContentLength && response.ContentLength <= maxBody { // the connection can be used again
-		time.AfterFunc(bodyWait, end)
-		_, _ = io.Copy(io.Discard, response.Body)
+	time.AfterFunc(bodyWait, end)
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // what comes in time; the status decides
+	if !m.personal {
+		a.Response = body[:min(len(body), webhook.MaxResponse)]
 	}
 	a.Status, a.RetryAfter = response.StatusCode, retryAfter(response.Header.Get("Retry-After"), d.Now())
 	if a.Status < 200 || a.Status >= 300 {

@@ -42,6 +42,8 @@ type Records[T, R any] struct {
 	Module
 	Need   perm.Permission
 	Record func(T) R // returns a record in its API form
+	// RecordFor is Record for lists whose records show less to some callers. Record is used if it is nil.
+	RecordFor func(caller Caller, found T) R
 	// Name identifies the list in its cursors. Each list has its own.
 	Name string
 	// Owner is the error for an unknown record to which the list belongs, and whose id is in the path. If nil, the list
@@ -97,7 +99,11 @@ func (s Records[T, R]) serveList(
 			return err
 		}
 	}
-	return WritePage(w, r, caller, s.Record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
+	record := s.Record
+	if s.RecordFor != nil {
+		record = func(found T) R { return s.RecordFor(caller, found) }
+	}
+	return WritePage(w, r, caller, record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
 		var end rest.End
 		if s.Owner == nil {
 			end, err = s.Page(r.Context(), caller.WorkspaceID, wanted, page.Take)

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // An Endpoint is a URL to which events of a workspace are sent.
@@ -17,7 +19,9 @@ type Endpoint struct {
 	WorkspaceID uuid.UUID
 	Maker       // who added it or enabled it last; only events that this user may read are sent
 	URL         string
-	Types       []string
+	Types       []string // if AllTypes is true, those that its maker could read when they were chosen
+	// AllTypes is whether it gets all events that its user may read, also of types that are added later.
+	AllTypes bool
 	// PersonalData is whether the user asked for the personal data of the events.
 	PersonalData bool
 	Enabled      bool
@@ -26,6 +30,22 @@ type Endpoint struct {
 	FailingSince *time.Time
 	TriedAt      *time.Time
 	CreatedAt    time.Time
+	Position     int64     // sequence of the last event that was accepted or skipped
+	NextTryAt    time.Time // no event is sent before
+}
+
+// Wanted returns the types of the events that are sent if the user of the endpoint may read them.
+func (e Endpoint) Wanted() []string {
+	if e.AllTypes {
+		return EventTypes()
+	}
+	return e.Types
+}
+
+// Retries reports whether the event of a delivery is sent again at NextTryAt.
+func (e Endpoint) Retries(d Delivery) bool {
+	failed := d.TriedAt != nil && !d.Accepted()
+	return e.Enabled && failed && d.Cause == ByEvent && *d.Sequence > e.Position
 }
 
 // A Maker is the user who adds or enables an endpoint.
@@ -58,10 +78,20 @@ type Delivery struct {
 	Status    *int       // of the response; nil if there was none
 	Problem   string     // why it was not accepted, or ""
 	Took      time.Duration
+	SentAt    *time.Time // as the request says; nil if none was sent, or by an earlier release
+	Signature string     // of the request
+	Personal  bool       // the request had personal data; then its response is not stored
+	Response  []byte     // the first bytes of the body of the response, up to MaxResponse
 }
 
 // Accepted reports whether the endpoint accepted the delivery.
 func (d Delivery) Accepted() bool { return d.TriedAt != nil && d.Problem == "" }
+
+// ReadableWith reports whether a user with the permissions held may read what was sent, and the response.
+func (d Delivery) ReadableWith(held perm.Set) bool {
+	need, known := Need(d.Type)
+	return d.Type == TestType || (known && held.Has(need))
+}
 
 // A Querier runs statements, in a transaction or not.
 type Querier interface {
@@ -73,7 +103,7 @@ type Querier interface {
 // Columns are the columns of account.webhooks w that Scan reads.
 const Columns = `w.id, w.tenant_id, w.user_id, w.url, w.types, coalesce(w.personal_data_for = w.user_id, false),
 	w.enabled, coalesce(w.reason, ''), w.disabled_at, w.failing_since, w.tried_at, w.created_at,
-	w.token_id, w.grant_id`
+	w.token_id, w.grant_id, w.all_types, w.position, w.next_try_at`
 
 // Scan reads Columns.
 func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
@@ -84,18 +114,19 @@ func Scan(row pgx.CollectableRow) (e Endpoint, err error) {
 // Targets returns the destinations of a scan of Columns.
 func (e *Endpoint) Targets() []any {
 	return []any{&e.ID, &e.WorkspaceID, &e.UserID, &e.URL, &e.Types, &e.PersonalData, &e.Enabled, &e.Reason,
-		&e.DisabledAt, &e.FailingSince, &e.TriedAt, &e.CreatedAt, &e.TokenID, &e.GrantID}
+		&e.DisabledAt, &e.FailingSince, &e.TriedAt, &e.CreatedAt, &e.TokenID, &e.GrantID, &e.AllTypes,
+		&e.Position, &e.NextTryAt}
 }
 
 // DeliveryColumns are the columns of account.webhook_deliveries d that ScanDelivery reads.
 const DeliveryColumns = `d.id, d.created_at, d.cause, d.type, d.sequence, d.tried_at, d.status, coalesce(d.problem, ''),
-	coalesce(d.took_ms, 0)`
+	coalesce(d.took_ms, 0), d.sent_at, coalesce(d.signature, ''), d.personal, d.response`
 
 // ScanDelivery reads DeliveryColumns.
 func ScanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
 	var milliseconds int
 	err = row.Scan(&d.ID, &d.CreatedAt, &d.Cause, &d.Type, &d.Sequence, &d.TriedAt, &d.Status, &d.Problem,
-		&milliseconds)
+		&milliseconds, &d.SentAt, &d.Signature, &d.Personal, &d.Response)
 	d.Took = time.Duration(milliseconds) * time.Millisecond
 	return d, err
 }
@@ -103,8 +134,9 @@ func ScanDelivery(row pgx.CollectableRow) (d Delivery, err error) {
 // Add stores an endpoint. Events that happen after that are sent to it. It returns ErrTooMany or ErrTaken.
 func Add(ctx context.Context, q Querier, e Endpoint, secret Sealed) error {
 	var result string
-	err := q.QueryRow(ctx, "select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", e.ID, e.WorkspaceID,
-		e.UserID, e.URL, e.Types, secret.Secret, secret.Key, MaxEndpoints, e.TokenID, e.GrantID).Scan(&result)
+	err := q.QueryRow(ctx, "select account.add_webhook($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", e.ID,
+		e.WorkspaceID, e.UserID, e.URL, e.Types, secret.Secret, secret.Key, MaxEndpoints, e.TokenID, e.GrantID,
+		e.AllTypes).Scan(&result)
 	switch {
 	case err != nil:
 		return fmt.Errorf("add a webhook endpoint: %w", err)
@@ -128,6 +160,14 @@ func SetPersonalData(ctx context.Context, q Querier, workspaceID, id, user uuid.
 	}
 	return one(ctx, q, `update account.webhooks w set personal_data_for = $3, user_id = $3
 		where w.tenant_id = $1 and w.id = $2 returning `+Columns, workspaceID, id, user)
+}
+
+// SetTypes changes which events are sent to an endpoint. by becomes its user, as when it is enabled on its page. It
+// returns ErrNotFound.
+func SetTypes(ctx context.Context, q Querier, e Endpoint, by uuid.UUID) (Endpoint, error) {
+	return one(ctx, q, `update account.webhooks w set types = $4, all_types = $5, user_id = $3, token_id = null,
+		grant_id = null, personal_data_for = case when w.user_id = $3 then w.personal_data_for end
+		where w.tenant_id = $1 and w.id = $2 returning `+Columns, e.WorkspaceID, e.ID, by, e.Types, e.AllTypes)
 }
 
 const findSQL = "select " + Columns + " from account.webhooks w where w.tenant_id = $1 and w.id = $2"
@@ -219,25 +259,25 @@ func RequestResend(
 	if err != nil {
 		return err
 	}
-	var eventType string
-	var sequence *int64
-	err = q.QueryRow(ctx, `select d.type, d.sequence from account.webhook_deliveries d
-		where d.tenant_id = $1 and d.webhook_id = $2 and d.id = $3`, workspaceID, id, former).
-		Scan(&eventType, &sequence)
+	d, err := FindDelivery(ctx, q, workspaceID, id, former)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return ErrNotFound
 	case err != nil:
-		return fmt.Errorf("find a webhook delivery: %w", err)
-	case sequence == nil:
+		return err
+	case d.Sequence == nil:
 		return RequestTest(ctx, q, workspaceID, id, delivery)
 	case !e.Enabled:
 		return ErrDisabled
 	}
-	if err := need(eventType); err != nil {
+	if err := need(d.Type); err != nil {
 		return err
 	}
-	return request(ctx, q, workspaceID, delivery, id, ByResend, eventType, sequence)
+	return request(ctx, q, workspaceID, delivery, id, ByResend, d.Type, d.Sequence)
+}
+
+// FindDelivery reads a delivery to an endpoint of the workspace, or returns ErrNotFound.
+func FindDelivery(ctx context.Context, q Querier, workspaceID, endpoint, id uuid.UUID) (Delivery, error) {
+	return oneOf(ctx, q, ScanDelivery, "select "+DeliveryColumns+` from account.webhook_deliveries d
+		where d.tenant_id = $1 and d.webhook_id = $2 and d.id = $3`, workspaceID, endpoint, id)
 }
 
 func request(
@@ -270,13 +310,17 @@ func request(
 }
 
 func one(ctx context.Context, q Querier, sql string, args ...any) (Endpoint, error) {
+	return oneOf(ctx, q, Scan, sql, args...)
+}
+
+func oneOf[T any](ctx context.Context, q Querier, scan pgx.RowToFunc[T], sql string, args ...any) (found T, err error) {
 	rows, _ := q.Query(ctx, sql, args...) // the rows have the error
-	e, err := pgx.CollectExactlyOneRow(rows, Scan)
+	found, err = pgx.CollectExactlyOneRow(rows, scan)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, ErrNotFound
+		return found, ErrNotFound
 	}
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("read a webhook endpoint: %w", err)
+		return found, fmt.Errorf("read a webhook endpoint: %w", err)
 	}
-	return e, nil
+	return found, nil
 }

@@ -75,6 +75,26 @@ func TestCheckTypes(t *testing.T) {
 	}
 }
 
+func TestText(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"":                      "",
+		"a\tb\r\nc\n":           "a\tb\nc\n",
+		"é 日 مرحبا 😀":           "é 日 مرحبا 😀",
+		"\x89PNG\r\n\x1a\n\x00": `\x89PNG` + "\n" + `\x1a` + "\n" + `\x00`,
+		"a\u202eb\u200f'\r":     `a\u202eb\u200f'\r`,
+		"\uFFFD":                "\uFFFD",
+		strings.Repeat("a", MaxResponse-1) + "\xe2": strings.Repeat("a", MaxResponse-1),
+		strings.Repeat("a", MaxResponse-1) + "\xff": strings.Repeat("a", MaxResponse-1) + `\xff`,
+		"cut \xe2": `cut \xe2`,
+	} {
+		text, escaped := Text([]byte(body))
+		if text != want || escaped != (len(body) < MaxResponse && strings.Contains(want, `\`) || strings.HasSuffix(want, "ff")) {
+			t.Errorf("%q is %q, escaped %t; want %q", body, text, escaped, want)
+		}
+	}
+}
+
 func TestSecret_OnlyItsKeyAndEndpointOpenIt(t *testing.T) {
 	t.Parallel()
 	key := func(bytes ...byte) seal.Keys {

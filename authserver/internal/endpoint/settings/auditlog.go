@@ -183,8 +183,8 @@ func (e eventRow) Has(name string) bool {
 // Titles returns the titles of the permissions of a detail.
 func (e eventRow) Titles(name string) []string { return titles(set(e.Detail, name)) }
 
-// Changes returns the changes of a module.
-func (e eventRow) Changes() string { return strings.Join(identifiers(e.Detail["changes"]), ", ") }
+// List returns a detail of the event that is a list of strings, in words.
+func (e eventRow) List(name string) string { return strings.Join(identifiers(e.Detail[name]), ", ") }
 
 // Device returns the browser of a sign-in, or "".
 func (e eventRow) Device() string {

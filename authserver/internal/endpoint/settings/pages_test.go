@@ -60,7 +60,7 @@ var posts = []string{
 	"/settings/user/email", "/settings/security/mails", "/settings/security/password",
 	"/settings/security/password/remove", "/settings/passkey-offer", webhooks,
 	webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
-	webhooks + "/secret", webhooks + "/personal-data",
+	webhooks + "/secret", webhooks + "/personal-data", webhooks + "/events",
 }
 
 // pages returns every page of the settings, and the export.

@@ -228,11 +228,14 @@ func (s *Settings) workspaceRoutes() []route {
 		{"/settings/developers/apps/delete", applicationsSection, nil, with(application, s.deleteApplication)},
 		{"/settings/webhooks", webhooksSection, s.showWebhooks, nil},
 		{"/settings/webhooks/new", webhooksSection, s.showNewWebhook, nil},
+		{"/settings/webhooks/events", webhooksSection, with(endpoint, s.showWebhookTypes), nil},
+		{"/settings/webhooks/delivery", webhooksSection, with(endpoint, s.showDelivery), nil},
 		{"/settings/developers/webhook", developersSection, s.showWebhook, nil},
 		{"/settings/developers/webhooks", webhooksSection, nil, s.addWebhook},
 		{"/settings/developers/webhooks/delete", webhooksSection, nil, s.deleteWebhook},
 		{"/settings/developers/webhooks/disable", webhooksSection, nil, s.disableWebhook},
 		{"/settings/developers/webhooks/enable", webhooksSection, nil, with(endpoint, s.enableWebhook)},
+		{"/settings/developers/webhooks/events", webhooksSection, nil, with(endpoint, s.changeWebhookTypes)},
 		{"/settings/developers/webhooks/personal-data", webhooksSection, nil, with(endpoint, s.changePersonalData)},
 		{"/settings/developers/webhooks/secret", webhooksSection, nil, with(endpoint, s.replaceWebhookSecret)},
 		{"/settings/developers/webhooks/test", webhooksSection, nil, s.testWebhook},
@@ -374,6 +377,9 @@ type Applications interface {
 	Webhooks(ctx context.Context, workspaceID uuid.UUID) ([]webhook.Endpoint, error)
 	Webhook(ctx context.Context, workspaceID, id uuid.UUID) (webhook.Endpoint, error)
 	WebhookDeliveries(ctx context.Context, workspaceID, endpoint uuid.UUID, limit int) ([]webhook.Delivery, error)
+	WebhookDelivery(
+		ctx context.Context, workspaceID, endpoint, id uuid.UUID,
+	) (webhook.Delivery, *webhook.Event, error)
 	WebhookKey(ctx context.Context) ([]byte, error)
 	TestWebhook(ctx context.Context, workspaceID, id, delivery uuid.UUID, allowed *audit.Authorization) error
 	ResendWebhook(
@@ -387,6 +393,7 @@ type WebhookChanges interface {
 	AddWebhook(ctx context.Context, e webhook.Endpoint, secret webhook.Sealed, event audit.Event) error
 	DeleteWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	EnableWebhook(ctx context.Context, workspaceID, id, user uuid.UUID, event audit.Event) error
+	SetWebhookTypes(ctx context.Context, e webhook.Endpoint, user uuid.UUID, event audit.Event) error
 	DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 	SetWebhookPersonalData(ctx context.Context, workspaceID, id, user uuid.UUID, include bool, event audit.Event) error
 	ReplaceWebhookSecret(ctx context.Context, in, id, makes uuid.UUID, secret webhook.Sealed, event audit.Event) error

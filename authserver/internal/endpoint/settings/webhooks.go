@@ -1,8 +1,11 @@
 package settings
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // showWebhooks shows the endpoints of one workspace, and what a form did.
@@ -22,27 +26,44 @@ func (s *Settings) showWebhooks(r *request) error {
 	return r.show("webhooks", &listView[webhook.Endpoint]{Rows: endpoints})
 }
 
-// showNewWebhook shows the form, as typed if it was refused, with the types of events that the user may read.
-func (s *Settings) showNewWebhook(r *request) error {
+// A typesView is a form in which the user chooses the events of an endpoint, with those that the user may read.
+type typesView struct {
+	listView[webhook.Subject]
+	Endpoint webhook.Endpoint // if it exists
+	Lost     []string         // of its events those that the user may not read
+}
+
+// newTypesView returns the view with the form as typed, if it was refused.
+func (r *request) newTypesView(title string, fresh url.Values) *typesView {
 	unreadable := func(subject webhook.Subject) bool { return !r.here.Permissions.Has(subject.Need) }
-	view := &listView[webhook.Subject]{Rows: slices.DeleteFunc(webhook.Subjects(), unreadable)}
-	view.Form, view.Title = r.typed(nil), "Add an endpoint"
-	return r.show("newwebhook", view)
+	view := &typesView{}
+	view.Rows = slices.DeleteFunc(webhook.Subjects(), unreadable)
+	view.Form, view.Title = r.typed(fresh), title
+	return view
+}
+
+// Own reports whether the user made the endpoint on its page.
+func (v *typesView) Own() bool {
+	return v.Endpoint.Maker == webhook.Maker{UserID: v.User}
+}
+
+func (s *Settings) showNewWebhook(r *request) error {
+	return r.show("newwebhook", r.newTypesView("Add an endpoint", nil))
 }
 
 const notAdded = "The endpoint was not added."
 
-// addWebhook takes url, types and personal.
+// addWebhook takes url, events, types and personal.
 func (s *Settings) addWebhook(r *request) error {
 	e := webhook.Endpoint{
 		ID:           uuid.NewSHA1(r.key.Makes, r.here.Workspace.ID[:]), // a key is valid in each workspace
 		WorkspaceID:  r.here.Workspace.ID,
 		Maker:        webhook.Maker{UserID: r.user.User.ID},
 		URL:          spelling.Pasted(r.form.Get("url")),
-		Types:        r.form["types"],
 		PersonalData: r.form.Get("personal") == "yes",
 	}
-	s.checkWebhook(r, e)
+	s.checkURL(r, e.URL)
+	r.chooseTypes(&e)
 	if err := s.confirm(r, "webhook", notAdded, s.showNewWebhook); err != nil {
 		return err
 	}
@@ -68,18 +89,57 @@ func (s *Settings) addWebhook(r *request) error {
 	return s.showWebhooks(r.withOutcome(outcome{What: "endpoint", Value: secret.Reveal()}))
 }
 
-// checkWebhook rejects the fields of an endpoint that are not valid.
-func (s *Settings) checkWebhook(r *request, e webhook.Endpoint) {
-	if e.URL == "" {
+// checkURL rejects the URL of an endpoint that is not valid.
+func (s *Settings) checkURL(r *request, address string) {
+	if address == "" {
 		r.reject("webhook url", "Enter the URL of your endpoint.")
-	} else if note := webhook.CheckURL(r.ctx(), s.Network, e.URL); note != "" {
+	} else if note := webhook.CheckURL(r.ctx(), s.Network, address); note != "" {
 		r.reject("webhook url", note)
 	}
+}
+
+// chooseTypes reads events, which is all for all that the user may read, also of types that are added later, and types,
+// and rejects those that are not valid.
+func (r *request) chooseTypes(e *webhook.Endpoint) {
+	if e.AllTypes = r.form.Get("events") == "all"; e.AllTypes {
+		e.Types = webhook.Readable(webhook.EventTypes(), r.here.Permissions)
+		return
+	}
+	e.Types = r.form["types"]
 	if len(e.Types) == 0 {
 		r.reject("webhook types", "Choose at least one kind of event.")
 	} else if webhook.CheckTypes(e.Types) != "" || !r.here.Permissions.HasAll(webhook.Needs(e.Types)) {
 		r.reject("webhook types", "You can only choose events that you may read in this workspace.")
 	}
+}
+
+// showWebhookTypes shows the form that changes the events of an endpoint, as typed if it was refused.
+func (s *Settings) showWebhookTypes(r *request, e webhook.Endpoint) error {
+	fresh := url.Values{"types": e.Types}
+	if e.AllTypes {
+		fresh = url.Values{"events": {"all"}}
+	}
+	view := r.newTypesView("Edit events", fresh)
+	view.Endpoint = e
+	for _, one := range e.Types {
+		if len(webhook.Readable([]string{one}, r.here.Permissions)) == 0 {
+			view.Lost = append(view.Lost, one)
+		}
+	}
+	return r.show("webhookevents", view)
+}
+
+// changeWebhookTypes takes events and types. From then on, the endpoint gets what this user may read.
+func (s *Settings) changeWebhookTypes(r *request, e webhook.Endpoint) error {
+	changed := e
+	r.chooseTypes(&changed)
+	again := func(r *request) error { return s.showWebhookTypes(r, e) }
+	if err := s.confirm(r, "events", "Nothing was changed.", again); err != nil {
+		return err
+	}
+	event := r.webhookEvent(audit.WebhookChanged, e.ID, webhook.Needs(changed.Types))
+	err := s.Store.SetWebhookTypes(r.ctx(), changed, r.user.User.ID, event)
+	return r.webhookChanged(err, "The events were changed.")
 }
 
 // newWebhookSecret returns a new secret of an endpoint, also sealed for the store. It returns webhook.ErrNotReady until
@@ -99,14 +159,30 @@ func (r *request) webhookEvent(action audit.Action, id uuid.UUID, more perm.Set)
 	return r.eventHere(action, "webhook:"+id.String(), nil, more...)
 }
 
-// deliveriesShown is how many deliveries the log of an endpoint shows.
-const deliveriesShown = 50
+// deliveriesShown is how many deliveries the log of an endpoint shows, latestShown of them without a click.
+const deliveriesShown, latestShown = 50, 10
 
 // A webhookView is the page of one endpoint with its log.
 type webhookView struct {
 	page
 	Endpoint   webhook.Endpoint
 	Deliveries []webhook.Delivery
+}
+
+// deliveryRows are some deliveries on the page of an endpoint.
+type deliveryRows struct {
+	View *webhookView
+	Rows []webhook.Delivery
+}
+
+// Latest returns the deliveries that the page shows.
+func (v *webhookView) Latest() deliveryRows {
+	return deliveryRows{v, v.Deliveries[:min(latestShown, len(v.Deliveries))]}
+}
+
+// Older returns the deliveries that the page unfolds.
+func (v *webhookView) Older() deliveryRows {
+	return deliveryRows{v, v.Deliveries[len(v.Latest().Rows):]}
 }
 
 // Waiting reports whether some delivery waits.
@@ -136,6 +212,61 @@ func (s *Settings) webhookPage(r *request, e webhook.Endpoint) error {
 	return r.show("webhook", view)
 }
 
+// A deliveryView is the page of one delivery: what was sent, and what came back.
+type deliveryView struct {
+	page
+	Endpoint webhook.Endpoint
+	Delivery webhook.Delivery
+	Readable bool             // the user may see the request and the response
+	Headers  []webhook.Header // of the request
+	Body     string           // of the request, without personal data; "" if its event is no longer stored
+	Indented string           // Body for people to read
+	Response string           // the beginning of the body of the response
+	Escaped  bool             // Response has escaped bytes
+	Whole    bool             // Response is the whole body
+}
+
+// showDelivery shows the delivery that the URL names.
+func (s *Settings) showDelivery(r *request, e webhook.Endpoint) error {
+	id, _ := web.ParseID(r.form.Get("delivery"))
+	d, event, err := s.Store.WebhookDelivery(r.ctx(), e.WorkspaceID, e.ID, id)
+	if errors.Is(err, webhook.ErrNotFound) {
+		back := ui.Link{Href: r.webhookPath(), Text: "Back to the endpoint"}
+		s.Pages.ShowError(r.w, r.http, ui.MessageOf("no delivery", "", back))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	view := &deliveryView{Endpoint: e, Delivery: d, Readable: d.ReadableWith(r.here.Permissions)}
+	view.Title = "Delivery of " + d.Type
+	if !view.Readable {
+		return r.show("delivery", view)
+	}
+	if event != nil {
+		body, err := event.Body(e.WorkspaceID)
+		if err != nil {
+			return err
+		}
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, body, "", "  "); err != nil {
+			return err
+		}
+		view.Body, view.Indented = string(body), indented.String()
+	}
+	if d.SentAt != nil {
+		view.Headers = webhook.Headers(d.MessageID(e.WorkspaceID), *d.SentAt, d.Signature)
+	}
+	view.Response, view.Escaped = webhook.Text(d.Response)
+	view.Whole = len(d.Response) < webhook.MaxResponse
+	return r.show("delivery", view)
+}
+
+// webhookPath returns the path of the page of the endpoint that the form names.
+func (r *request) webhookPath() string {
+	return strings.Replace(r.path(developersSection), "?", "/webhook?", 1) + "&id=" + r.id().String()
+}
+
 // endpoint reads the webhook endpoint that the form names.
 func (r *request) endpoint() (webhook.Endpoint, error) {
 	return r.Store.Webhook(r.ctx(), r.here.Workspace.ID, r.id())
@@ -144,7 +275,7 @@ func (r *request) endpoint() (webhook.Endpoint, error) {
 // webhookChanged redirects to the page of the endpoint that the form names, or to the list if there is none.
 func (r *request) webhookChanged(err error, notice string) error {
 	if !errors.Is(err, webhook.ErrNotFound) {
-		r.back = strings.Replace(r.path(developersSection), "?", "/webhook?", 1) + "&id=" + r.id().String()
+		r.back = r.webhookPath()
 	}
 	return r.done(err, notice)
 }

@@ -158,7 +158,7 @@ func TestWebhooks_ChangeAndLog(t *testing.T) {
 		(id, webhook_id, cause, type, sequence, tried_at, status, problem) values
 			($1, $2, 'event', 'programme.created', 7, now(), 500, 'The endpoint answered with status 500.'),
 			($3, $2, 'event', 'submission.created', 8, now(), 200, null)`, uuid.New(), id, uuid.New())
-	browser.Get(log).Says("Waiting", "status 500", "Event 7", "Accepted", "Test event", "Show results")
+	browser.Get(log).Says("Waiting", "Status 500", "Event 7", "Accepted", "Test event", "Show results")
 	resend := func(eventType string) *browsertest.Page {
 		var delivery string
 		site.Fixture.Read("select id::text from account.webhook_deliveries where tried_at is not null and type = '"+
@@ -265,6 +265,7 @@ func TestWebhooks_PersonalData(t *testing.T) {
 	form := webhookForm(browser.Get(newHook), hookURL, "submission.created")
 	page := browser.Post(webhooks, with(form, "personal", "yes"))
 	page.Wants(http.StatusOK, "With personal data")
+	browser.Get(hookLog(site, hookID(t, page))).Says("With personal data: names")
 	personal(1, ada)
 	log := hookLog(site, hookID(t, page))
 	change := func(as *browsertest.Browser) *browsertest.Page {
@@ -308,4 +309,104 @@ func TestWebhooks_PersonalDataNeedsPermission(t *testing.T) {
 	browser.Post(personal, form)
 	site.Rows(1, "webhooks", included)
 	browser.Post(personal, with(form, "id", uuid.NewString())).Follow().Says("no longer exists")
+}
+
+// delivered inserts a delivery to an endpoint, and returns the path of its page.
+func delivered(site *browsertest.Server, endpoint, columns, values string) string {
+	id := uuid.NewString()
+	site.Fixture.Exec(`insert into account.webhook_deliveries (id, webhook_id, tried_at, `+columns+`)
+		values ($1, $2, now(), `+values+`)`, id, endpoint)
+	return hooks + "/delivery?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + endpoint + "&delivery=" + id
+}
+
+// The page of a delivery shows what was sent and what came back, as text, to those who may read the event.
+func TestWebhooks_DeliveryShowsRequestAndResponse(t *testing.T) {
+	site := own(t)
+	publishedKey(t, site)
+	ada, bob := developer(site, perm.ProgrammesRead), developer(site)
+	browser := site.SignedIn(ada)
+	page, log := addHook(t, site, browser)
+	endpoint, workspace := hookID(t, page), site.Fixture.WorkspaceID.String()
+	const subject = "0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f10"
+	site.Fixture.Exec(`insert into account.events (tenant_id, type, data, sequence)
+		values ($1, 'programme.created', jsonb_build_object('id', $2::text), 7007)`, workspace, subject)
+	const event = "cause, type, sequence, status, problem, took_ms, sent_at, signature, personal, response"
+	failed := delivered(site, endpoint, event, `'event', 'programme.created', 7007, 500, 'It failed.', 84,
+		'2026-11-30T12:00:00Z', 'v1,c2lnbmF0dXJl', false, convert_to('<b>no</b> ', 'UTF8') || '\x00ff'::bytea`+
+		` || convert_to(U&'\202E', 'UTF8')`)
+	browser.Get(failed).Wants(http.StatusOK, "Failed", "It failed.", "84 ms", "Next attempt",
+		"webhook-id: evt_"+workspace+"_7007", "webhook-timestamp: 1796040000", "webhook-signature: v1,c2lnbmF0dXJl",
+		`"id": "`+subject+`"`, `"sequence": 7007`, `<b>no</b> \x00\xff\u202e`, "shown as escapes").
+		Contains("&lt;b&gt;no", `{&#34;type&#34;:&#34;programme.created&#34;,&#34;timestamp&#34;`).Omits("whsec_")
+	site.Fixture.Exec("update account.webhooks set position = 7007 where id = $1", endpoint)
+	browser.Get(failed).Lacks("Next attempt")
+	site.SignedIn(bob).Get(failed).Wants(http.StatusOK, "You may not read events of this type").
+		Lacks(subject, "</b>", "webhook-signature")
+	for name, c := range map[string]struct{ values, want, lacks string }{
+		"test": {`'test', 'webhook.test', null, 204, null, 3, now(), 'v1,x', false, ''`, "had no body", "first 1,024"},
+		"long": {`'event', 'programme.created', 7007, 200, null, 3, now(), 'v1,x', false,
+			substring(convert_to(repeat('a', 1023) || 'é', 'UTF8') from 1 for 1024)`, "first 1,024 bytes", "escapes"},
+		"personal": {`'event', 'programme.created', 7007, 200, null, 3, now(), 'v1,x', true, null`,
+			"The body is not stored, because the request had personal data", "Payload as sent"},
+		"an old event": {`'event', 'programme.created', 6, 200, null, 3, null, null, false, null`,
+			"The event is no longer stored", "webhook-signature"},
+		"no response": {`'event', 'programme.created', 7007, null, 'The connection failed.', 3, now(), 'v1,x', false, null`,
+			"There was no response.", "had no body"},
+	} {
+		browser.Get(delivered(site, endpoint, event, c.values)).As(name).Says(c.want).Lacks(c.lacks)
+	}
+	browser.Get(strings.Replace(failed, "delivery=", "delivery=x", 1)).Wants(http.StatusNotFound)
+	for range 6 {
+		delivered(site, endpoint, event, `'event', 'programme.created', 7007, 200, null, 3, now(), 'v1,x', false, null`)
+	}
+	browser.Get(log).Says("Show 2 older")
+}
+
+// The events of an endpoint are changed, or all that its user may read, which a release that only knows their types
+// sends too. Whoever changes them becomes its user.
+func TestWebhooks_EventsAreChanged(t *testing.T) {
+	site := own(t)
+	publishedKey(t, site)
+	ada := developer(site, perm.ProgrammesRead)
+	bob := developer(site, perm.ProgrammesRead, perm.EngageReadSubmissions)
+	browser, bobs := site.SignedIn(ada), site.SignedIn(bob)
+	form := with(webhookForm(browser.Get(newHook), hookURL), "events", "all")
+	page := browser.Post(webhooks, form)
+	page.Wants(http.StatusOK, "All events")
+	id := hookID(t, page)
+	stored := func(user browsertest.Person, all bool, types string) {
+		t.Helper()
+		site.Rows(1, "webhooks", "user_id = $1 and all_types = $2 and types = $3::text[] and id = $4", user.ID, all, types,
+			id)
+	}
+	const adas = "{programme.created,programme.updated,programme.deleted,connection.approved,connection.ended}"
+	stored(ada, true, adas)
+	log := hookLog(site, id)
+	edit := hooks + "/events" + strings.TrimPrefix(log, developers+"/webhook")
+	const events = webhooks + "/events"
+	site.Fixture.Exec("update account.webhooks set personal_data_for = user_id, token_id = gen_random_uuid() where id = $1", id)
+	change := func(as *browsertest.Browser, choice string, types ...string) *browsertest.Page {
+		form := as.Get(edit).Form(events)
+		form["events"], form["types"] = []string{choice}, types
+		return as.Post(events, form)
+	}
+	browser.Get(edit).Says("it becomes yours")
+	change(browser, "some").Wants(http.StatusBadRequest, "Nothing was changed.", "Choose at least one kind")
+	change(browser, "some", "submission.created").Wants(http.StatusBadRequest, "events that you may read")
+	stored(ada, true, adas)
+	change(bobs, "some", "programme.created", "submission.created").LeadsTo(log).Follow().
+		Says("The events were changed.", "programme.created", "submission.created")
+	stored(bob, false, "{programme.created,submission.created}")
+	site.Rows(1, "webhooks", "personal_data_for is null and token_id is null")
+	browser.Get(edit).Says("events that you may not read: submission.created")
+	bobs.Get(edit).Lacks("may not read: ", "it becomes yours")
+	change(browser, "all").LeadsTo(log)
+	stored(ada, true, adas)
+	site.Rows(2, "audit_events", "action = $1", audit.WebhookChanged)
+	browser.Get("/settings/audit?tenant="+site.Fixture.WorkspaceID.String()).Says(
+		"Changed a webhook endpoint at hooks.example.invalid: it gets all events without personal data",
+		"it gets programme.created, submission.created without personal data")
+	site.Wait(11 * time.Minute)
+	change(bobs, "some", "programme.created").As("without a password").
+		Wants(http.StatusBadRequest, "Enter your password to continue.")
 }

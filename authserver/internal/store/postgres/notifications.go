@@ -161,6 +161,30 @@ func (c *Clients) WebhookDeliveries(
 		order by d.created_at desc, d.id desc limit $3`, workspaceID, endpoint, limit)
 }
 
+// WebhookDelivery reads a delivery to an endpoint of the workspace, and what its event says: nil if it is no longer
+// stored. It returns webhook.ErrNotFound.
+func (c *Clients) WebhookDelivery(
+	ctx context.Context, workspaceID, endpoint, id uuid.UUID,
+) (webhook.Delivery, *webhook.Event, error) {
+	d, err := need(ctx, c.db, "read a webhook delivery", webhook.ErrNotFound, webhook.ScanDelivery, "select "+
+		webhook.DeliveryColumns+` from account.webhook_deliveries d
+		where d.tenant_id = $1 and d.webhook_id = $2 and d.id = $3`, workspaceID, endpoint, id)
+	if err != nil {
+		return d, nil, err
+	}
+	if d.Sequence == nil {
+		test := webhook.TestEvent(endpoint, d.CreatedAt)
+		return d, &test, nil
+	}
+	e, stored, err := one(ctx, c.db, "read the event of a webhook delivery", pgx.RowToStructByPos[webhook.Event],
+		`select e.type, e.created_at, e.data, e.sequence from account.events e
+		where e.tenant_id = $1 and e.sequence = $2`, workspaceID, *d.Sequence)
+	if !stored {
+		return d, nil, err
+	}
+	return d, &e, nil
+}
+
 // WebhookKey returns the public key for sealing secrets, or webhook.ErrNotReady.
 func (c *Clients) WebhookKey(ctx context.Context) ([]byte, error) {
 	return need(ctx, c.db, "read the key of webhook secrets", webhook.ErrNotReady, pgx.RowTo[[]byte],
@@ -210,6 +234,14 @@ func (c *Clients) SetWebhookPersonalData(
 	})
 }
 
+// SetWebhookTypes changes which events are sent to an endpoint, whose user is then the given one, and records the event.
+// It returns webhook.ErrNotFound.
+func (c *Clients) SetWebhookTypes(ctx context.Context, e webhook.Endpoint, user uuid.UUID, event audit.Event) error {
+	return c.changeWebhook(ctx, "change a webhook endpoint", event, func(tx *transaction) (webhook.Endpoint, error) {
+		return webhook.SetTypes(ctx, tx, e, user)
+	})
+}
+
 // DisableWebhook disables an endpoint and records the event. It returns webhook.ErrNotFound.
 func (c *Clients) DisableWebhook(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error {
 	return c.changeWebhook(ctx, "disable a webhook endpoint", event, func(tx *transaction) (webhook.Endpoint, error) {
@@ -241,6 +273,9 @@ func (c *Clients) changeWebhook(
 		}
 		if event.Action == audit.WebhookChanged || (e.PersonalData && event.Action == audit.WebhookAdded) {
 			event.Detail["personal_data"] = e.PersonalData
+		}
+		if event.Action == audit.WebhookChanged {
+			event.Detail["types"], event.Detail["all_types"] = e.Types, e.AllTypes
 		}
 	})
 }

@@ -96,11 +96,11 @@ func (e *Endpoint) endpoints() gate.Records[webhook.Endpoint, record] {
 // deliveries serves the log of one endpoint.
 func (e *Endpoint) deliveries() gate.Records[webhook.Delivery, deliveryRecord] {
 	return gate.Records[webhook.Delivery, deliveryRecord]{
-		Module: e.module(),
-		Need:   perm.AccountAPIAccess,
-		Record: deliveryRecordOf,
-		Name:   "webhook deliveries",
-		Owner:  webhook.ErrNotFound,
+		Module:    e.module(),
+		Need:      perm.AccountAPIAccess,
+		RecordFor: deliveryRecordOf,
+		Name:      "webhook deliveries",
+		Owner:     webhook.ErrNotFound,
 		// The endpoint belongs to the caller's workspace, so its deliveries do too.
 		Find: func(ctx context.Context, workspaceID, id uuid.UUID) error {
 			_, err := e.Store.Webhook(ctx, workspaceID, id)
@@ -116,6 +116,7 @@ type record struct {
 	ID             uuid.UUID       `json:"id"`
 	URL            string          `json:"url"`
 	Types          []string        `json:"types"`
+	AllTypes       bool            `json:"allTypes"`
 	PersonalData   bool            `json:"includePersonalData"`
 	Enabled        bool            `json:"enabled"`
 	DisabledReason *webhook.Reason `json:"disabledReason"`
@@ -127,7 +128,8 @@ func recordOf(e webhook.Endpoint) record {
 	r := record{
 		ID:           e.ID,
 		URL:          e.URL,
-		Types:        e.Types,
+		Types:        e.Wanted(),
+		AllTypes:     e.AllTypes,
 		PersonalData: e.PersonalData,
 		Enabled:      e.Enabled,
 		FailingSince: rest.TimePointer(e.FailingSince),
@@ -142,6 +144,7 @@ func recordOf(e webhook.Endpoint) record {
 // deliveryRecord is a delivery as returned to the workspace.
 type deliveryRecord struct {
 	ID        uuid.UUID     `json:"id"`
+	WebhookID string        `json:"webhookId"`
 	Cause     webhook.Cause `json:"cause"`
 	Type      string        `json:"type"`
 	Sequence  *int64        `json:"sequence"`
@@ -150,11 +153,16 @@ type deliveryRecord struct {
 	Problem   *string       `json:"problem"`
 	CreatedAt rest.Time     `json:"createdAt"`
 	TriedAt   *rest.Time    `json:"triedAt"`
+	Duration  *int64        `json:"durationMs"`
+	Response  *string       `json:"response"`
 }
 
-func deliveryRecordOf(d webhook.Delivery) deliveryRecord {
+// deliveryRecordOf returns a delivery as the caller sees it. The response, which may repeat the request, is only for
+// those who may read the event.
+func deliveryRecordOf(caller gate.Caller, d webhook.Delivery) deliveryRecord {
 	r := deliveryRecord{
 		ID:        d.ID,
+		WebhookID: d.MessageID(caller.WorkspaceID),
 		Cause:     d.Cause,
 		Type:      d.Type,
 		Sequence:  d.Sequence,
@@ -170,6 +178,14 @@ func deliveryRecordOf(d webhook.Delivery) deliveryRecord {
 		r.State = "accepted"
 	default:
 		r.Problem = &d.Problem
+	}
+	if d.TriedAt != nil {
+		took := d.Took.Milliseconds()
+		r.Duration = &took
+	}
+	if d.Response != nil && d.ReadableWith(caller.Permissions) {
+		text, _ := webhook.Text(d.Response)
+		r.Response = &text
 	}
 	return r
 }

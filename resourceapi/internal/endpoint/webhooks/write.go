@@ -217,7 +217,7 @@ func decodeTest(r *gate.WriteRequest) effect {
 	id := r.ID(webhook.ErrNotFound)
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		d, err := writer.Test(ctx, r.WorkspaceID, id)
-		return rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
+		return rest.JSON(http.StatusAccepted, deliveryRecordOf(r.Caller, d), err)
 	}
 }
 
@@ -232,7 +232,7 @@ func decodeResend(r *gate.WriteRequest) effect {
 	need := func(eventType string) error { return needsOf(r.Caller, eventType) }
 	return func(ctx context.Context, writer delivery.Writer) (rest.Answer, error) {
 		d, err := writer.Resend(ctx, r.WorkspaceID, id, former, need)
-		answer, err := rest.JSON(http.StatusAccepted, deliveryRecordOf(d), err)
+		answer, err := rest.JSON(http.StatusAccepted, deliveryRecordOf(r.Caller, d), err)
 		answer.Needs = webhook.Needs([]string{d.Type})
 		return answer, err
 	}

@@ -119,7 +119,7 @@ func (w *Webhooks) ReleaseWebhook(ctx context.Context, c delivery.Claim) error {
 	})
 }
 
-const targetSQL = "select " + webhook.Columns + `, w.secret, w.secret_key, w.position, w.failures,
+const targetSQL = "select " + webhook.Columns + `, w.secret, w.secret_key, w.failures,
 	w.next_try_at <= now(), coalesce(account.webhook_standing(w.tenant_id, w.id), '{}'),
 	case when w.former_until > now() then w.former_secret end, w.former_secret_key, exists (
 		select from account.webhook_deliveries d
@@ -136,7 +136,7 @@ func (t *target) queue(batch *pgx.Batch, workspaceID, id uuid.UUID) {
 	batch.Queue(targetSQL, workspaceID, id).QueryRow(func(row pgx.Row) error {
 		*t = target{}
 		var permissions []string
-		err := row.Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Position, &t.Failures, &t.Ready,
+		err := row.Scan(append(t.Targets(), &t.Secret.Secret, &t.Secret.Key, &t.Failures, &t.Ready,
 			&permissions, &t.Former.Secret, &t.Former.Key, &t.Requested)...)
 		t.Permissions, t.found = perm.FromStrings(permissions), err == nil
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -198,7 +198,7 @@ func (w *Webhooks) Next(
 }
 
 // queueChange changes an endpoint that is still at the position of t and adds the attempt to the log, or does neither.
-// set are the changes in SQL, where $7 is the time of the database and args are the parameters from $11 on.
+// set are the changes in SQL, where $7 is the time of the database and args are the parameters from $15 on.
 func queueChange(
 	batch *pgx.Batch, t delivery.Target, e delivery.Event, a delivery.Attempt, set string, at time.Time, args ...any,
 ) {
@@ -209,12 +209,14 @@ func queueChange(
 
 // attemptSQL adds an attempt to send an event to the log. The caller appends what to select the endpoint from, as w.
 const attemptSQL = `insert into account.webhook_deliveries
-	(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms)
-	select w.tenant_id, $4, w.id, 'event', $5, $6, $7, nullif($8::integer, 0), nullif($9, ''), $10 from `
+	(tenant_id, id, webhook_id, cause, type, sequence, tried_at, status, problem, took_ms, sent_at, signature, personal,
+		response)
+	select w.tenant_id, $4, w.id, 'event', $5, $6, $7, nullif($8::integer, 0), nullif($9, ''), $10, $11,
+		nullif($12, ''), $13, $14 from `
 
 func attemptArgs(t delivery.Target, e delivery.Event, a delivery.Attempt, at time.Time) []any {
 	return []any{t.WorkspaceID, t.ID, t.Position, uuid.Must(uuid.NewV7()), e.Type, e.Sequence, at, a.Status, a.Problem,
-		a.Took.Milliseconds()}
+		a.Took.Milliseconds(), a.SentAt, a.Signature, a.Personal, a.Response}
 }
 
 const recordDelivery = "record a webhook delivery"
@@ -225,8 +227,10 @@ func (w *Webhooks) Finish(ctx context.Context, t delivery.Target, id uuid.UUID, 
 		batch.Queue("update account.webhooks set tried_at = $3 where tenant_id = $1 and id = $2",
 			t.WorkspaceID, t.ID, at)
 		batch.Queue(`update account.webhook_deliveries
-			set tried_at = $3, status = nullif($4::integer, 0), problem = nullif($5, ''), took_ms = $6
-			where tenant_id = $1 and id = $2`, t.WorkspaceID, id, at, a.Status, a.Problem, a.Took.Milliseconds())
+			set tried_at = $3, status = nullif($4::integer, 0), problem = nullif($5, ''), took_ms = $6,
+				sent_at = $7, signature = nullif($8, ''), personal = $9, response = $10
+			where tenant_id = $1 and id = $2`, t.WorkspaceID, id, at, a.Status, a.Problem, a.Took.Milliseconds(),
+			a.SentAt, a.Signature, a.Personal, a.Response)
 	})
 }
 
@@ -236,7 +240,7 @@ func (w *Webhooks) Accept(
 ) (delivery.Target, error) {
 	var next target
 	return next.result(w.step(ctx, recordDelivery, t.ID, func(batch *pgx.Batch, at time.Time) {
-		const set = "position = $11, failures = 0, failing_since = null, next_try_at = $7, slow = $12"
+		const set = "position = $15, failures = 0, failing_since = null, next_try_at = $7, slow = $16"
 		queueChange(batch, t, e, a, set, at, e.Sequence, a.Took > time.Second)
 		next.queue(batch, t.WorkspaceID, t.ID)
 	}))
@@ -262,7 +266,7 @@ func (w *Webhooks) Retry(
 		if end := since.Add(delivery.DisableAfter); end.Before(next) {
 			next = end
 		}
-		const set = "failures = failures + 1, failing_since = $11, next_try_at = $12"
+		const set = "failures = failures + 1, failing_since = $15, next_try_at = $16"
 		queueChange(batch, t, e, a, set, at, since, next)
 	})
 }

@@ -19,7 +19,9 @@ var accountFunctions = []string{
 	"account.record_erasure(uuid, uuid, uuid, text, uuid, integer, text)",
 	"account.events_after(uuid, bigint, text[], integer, integer, integer)",
 	"account.record_webhook(uuid, uuid, uuid, text, uuid, jsonb, text)",
-	"account.claim_webhooks(uuid[], interval, integer, integer)", // the last one of the migrations of webhooks
+	"account.claim_webhooks(uuid[], interval, integer, integer)",
+	// The last one of the migrations of webhooks.
+	"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer, uuid, uuid, boolean)",
 	"account.make_months(text)",
 }
 
