@@ -63,7 +63,7 @@ func TestRegisterApp_BadFormKeepsInput(t *testing.T) {
 	bot := url.Values{"kind": {"connector"}, "platform": {"claude"}, "resource": {mcp}}
 	set := func(name string, values ...string) url.Values { return url.Values{name: values} }
 	const uris, second = "redirect_uris", "https://a.example/cb\n\nhttps://me:secret@a.example/cb"
-	const noConnectors = "Connectors cannot have the permission"
+	const noConnectors = "Assistants cannot have the permission"
 	const named = "Address 2 of 2: A redirect URI must not contain a user name or password."
 	for name, c := range map[string]struct {
 		changes      url.Values
@@ -152,7 +152,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
 	browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}).Follow().
-		Says("Donor sync was deleted", "No applications")
+		Says("Donor sync was deleted", "No OAuth applications")
 	site.Rows(1, "grants", `state = 'revoked' and revoke_reason = 'client_deleted'`)
 	browser.Get("/settings/apps").Says("because the app was deleted")
 }

@@ -210,7 +210,7 @@ func (s *Settings) showApplications(r *request) error {
 func (s *Settings) showNewApplication(r *request) error {
 	fresh := url.Values{"kind": {string(client.Confidential)}, "resource": {s.BaseURL + "/mcp"}} // of assistants
 	view := &listView[string]{Rows: s.Resources}
-	view.Form, view.Title = r.typed(fresh), "Register an application"
+	view.Form, view.Title = r.typed(fresh), "Register an OAuth application"
 	return r.show("newapp", view)
 }
 
@@ -330,7 +330,7 @@ func (s *Settings) showSecretReplacement(r *request, c client.Client) error {
 func (s *Settings) replaceSecret(r *request, c client.Client) error {
 	if c.Kind.Traits().Public {
 		return s.showApplications(r.refuse(http.StatusBadRequest,
-			"The secret was not replaced. A connector is a public client and has no secret."))
+			"The secret was not replaced. An assistant is a public client and has no secret."))
 	}
 	again := func(r *request) error { return s.showSecretReplacement(r, c) }
 	if err := s.confirm(r, c.ID.String(), "Nothing was created.", again); err != nil {
@@ -384,7 +384,7 @@ func aboutPermissions(r *client.Refusal, wish client.Registration) string {
 		return "Choose at least one permission."
 	case at >= 0 && wish.Connector:
 		entry, _ := perm.Describe(perm.Permission(wish.Required[at]))
-		return "Connectors cannot have the permission “" + entry.Title + "”. Deselect it."
+		return "Assistants cannot have the permission “" + entry.Title + "”. Deselect it."
 	}
 	required := perm.FromStrings(wish.Required)
 	if surplus := required.Without(required.Usable(wish.Resource)); wish.Connector && len(surplus) > 0 {
