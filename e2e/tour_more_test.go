@@ -80,8 +80,8 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 	i.t.Helper()
 	i.at(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
 	p.Database.Exec(i.t, `insert into account.webhook_deliveries
-		(id, webhook_id, tenant_id, cause, type, sequence, tried_at, status, took_ms, problem)
-		select gen_random_uuid(), w.id, w.tenant_id, d.*
+		(id, webhook_id, tenant_id, sent_at, signature, response, cause, type, sequence, tried_at, status, took_ms, problem)
+		select gen_random_uuid(), w.id, w.tenant_id, now(), 'v1,c2ln', '\x3c00ff', d.*
 		from account.webhooks w, (values
 			('event', $2, 7, now(), 500, 84, 'The endpoint answered with status 500.'),
 			('resend', $2, 7, now(), 204, 31, null),
@@ -90,6 +90,13 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 	p.Database.Exec(i.t, `update account.webhooks set failing_since = now() - interval '1 day' where id = $1`, endpoint)
 	i.Open(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
 	i.look("webhook endpoint with deliveries")
+	i.ClickAndSee(`a[href^="/settings/webhooks/delivery"]`, "#request")
+	i.look("webhook delivery that waits")
+	i.Click(`.crumb a`)
+	i.See("#deliveries")
+	i.ClickAndSee(`.row:last-child a[href^="/settings/webhooks/delivery"]`, "#response")
+	i.look("webhook delivery with its response")
+	i.at(p.AppURL + "/settings/webhooks/events" + here + "&id=" + endpoint)
 	i.Open(p.AppURL + "/settings/webhooks" + here)
 	i.look("webhooks, one failing")
 	i.Open(p.AppURL + "/settings/webhooks/new" + here)

@@ -176,6 +176,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers/webhooks/disable", "/settings/developers/webhooks/enable",
 		"/settings/developers/webhooks/resend", "/settings/developers/webhooks/secret",
 		"/settings/developers/webhooks/personal-data", "/settings/developers/webhooks/test",
+		"/settings/developers/webhooks/events",
 		"/settings/connectors/policy", "/settings/connectors/disconnect", "/settings/connectors/llm",
 		"/settings/members/invite", "/settings/members/renew", "/settings/members/withdraw",
 		"/settings/members/permissions", "/settings/members/remove",
@@ -290,6 +291,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/developers/webhooks/enable":        about(e.webhook),
 		"/settings/developers/webhooks/secret":        about(e.webhook),
 		"/settings/developers/webhooks/personal-data": {"id": {e.webhook}, "personal": {"yes"}},
+		"/settings/developers/webhooks/events":        {"id": {e.webhook}, "events": {"all"}},
 		"/settings/developers/webhooks/test":          about(e.webhook),
 		"/settings/developers/webhooks/resend": {
 			"id": {e.webhook}, "delivery": {"0199a1c2-7f41-7c55-8b9e-3a4f5d6e7f90"},

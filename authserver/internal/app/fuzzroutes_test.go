@@ -40,7 +40,7 @@ func paths() []string {
 		"/settings/security/authenticator/remove",
 		"/settings/connectors/policy", "/settings/connectors/disconnect", "/settings/connectors/llm",
 		"/settings/user/name", "/token", "/readyz", "/settings/provider/unlink", "/login/again/passkey/options",
-		"/settings/passkeys/options",
+		"/settings/passkeys/options", "/settings/webhooks/events", "/settings/webhooks/delivery",
 	}
 }
 

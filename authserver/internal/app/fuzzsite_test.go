@@ -300,6 +300,8 @@ func settingsSeeds() []routeSeed {
 		get("/settings/applications/secret", "tenant=<tenant>&id=<linked>", 200),
 		get("/settings/webhooks", "tenant=<tenant>", 200),
 		get("/settings/webhooks/new", "tenant=<tenant>", 200),
+		get("/settings/webhooks/events", "tenant=<tenant>&id=%00", 303),
+		get("/settings/webhooks/delivery", "tenant=<tenant>&id=x&delivery=%ff", 303),
 		get("/settings/apps", "", 200),
 		get("/settings/connect", "", 200),
 		get("/settings/security", "", 200),
