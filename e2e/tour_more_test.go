@@ -80,7 +80,8 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 	i.t.Helper()
 	i.at(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
 	p.Database.Exec(i.t, `insert into account.webhook_deliveries
-		(id, webhook_id, tenant_id, sent_at, signature, response, cause, type, sequence, tried_at, status, took_ms, problem)
+		(id, webhook_id, tenant_id, sent_at, signature, response, cause, type, sequence, tried_at, status, took_ms,
+			problem)
 		select gen_random_uuid(), w.id, w.tenant_id, now(), 'v1,c2ln', '\x3c00ff', d.*
 		from account.webhooks w, (values
 			('event', $2, 7, now(), 500, 84, 'The endpoint answered with status 500.'),

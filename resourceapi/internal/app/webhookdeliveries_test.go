@@ -223,7 +223,8 @@ func TestDeliveries_TestAndResend(t *testing.T) {
 		t.Errorf("%s %s", got.ID, got.Body)
 	}
 	other := s.holder(h.workspace(), perm.AccountAPIAccess)
-	s.get(path+"/deliveries", other).has(t, `"response":null`, `"type":"programme.created"`).lacks(t, `programme.created\`)
+	s.get(path+"/deliveries", other).has(t, `"response":null`, `"type":"programme.created"`).
+		lacks(t, `programme.created\`)
 	s.do("PATCH", path, h, `{"enabled":true}`).wants(t, 200)
 	s.do("POST", resend, other, "").refuses(t, 403, "FORBIDDEN")
 	s.do("POST", path+"/deliveries/"+uuid.NewString()+"/resend", h, "").refuses(t, 404, "NOT_FOUND")

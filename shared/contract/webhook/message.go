@@ -71,7 +71,8 @@ func Headers(id string, sent time.Time, signature string) []Header {
 const MaxResponse = 1 << 10
 
 // Text returns the stored part of the body of a response for people to read. Bytes and characters that are no visible
-// text, such as those that change the direction of writing, are shown as in Go source; escaped is whether there are any.
+// text, such as those that change the direction of writing, are shown as in Go source. escaped reports whether there
+// are any.
 func Text(body []byte) (text string, escaped bool) {
 	cut := len(body) == MaxResponse
 	var out strings.Builder

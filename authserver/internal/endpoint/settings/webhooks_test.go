@@ -350,8 +350,8 @@ func TestWebhooks_DeliveryShowsRequestAndResponse(t *testing.T) {
 			"The body is not stored, because the request had personal data", "Payload as sent"},
 		"an old event": {`'event', 'programme.created', 6, 200, null, 3, null, null, false, null`,
 			"The event is no longer stored", "webhook-signature"},
-		"no response": {`'event', 'programme.created', 7007, null, 'The connection failed.', 3, now(), 'v1,x', false, null`,
-			"There was no response.", "had no body"},
+		"no response": {`'event', 'programme.created', 7007, null, 'The connection failed.', 3, now(), 'v1,x', false,
+			null`, "There was no response.", "had no body"},
 	} {
 		browser.Get(delivered(site, endpoint, event, c.values)).As(name).Says(c.want).Lacks(c.lacks)
 	}
@@ -376,15 +376,16 @@ func TestWebhooks_EventsAreChanged(t *testing.T) {
 	id := hookID(t, page)
 	stored := func(user browsertest.Person, all bool, types string) {
 		t.Helper()
-		site.Rows(1, "webhooks", "user_id = $1 and all_types = $2 and types = $3::text[] and id = $4", user.ID, all, types,
-			id)
+		site.Rows(1, "webhooks", "user_id = $1 and all_types = $2 and types = $3::text[] and id = $4", user.ID, all,
+			types, id)
 	}
 	const adas = "{programme.created,programme.updated,programme.deleted,connection.approved,connection.ended}"
 	stored(ada, true, adas)
 	log := hookLog(site, id)
 	edit := hooks + "/events" + strings.TrimPrefix(log, developers+"/webhook")
 	const events = webhooks + "/events"
-	site.Fixture.Exec("update account.webhooks set personal_data_for = user_id, token_id = gen_random_uuid() where id = $1", id)
+	site.Fixture.Exec(`update account.webhooks set personal_data_for = user_id, token_id = gen_random_uuid()
+		where id = $1`, id)
 	change := func(as *browsertest.Browser, choice string, types ...string) *browsertest.Page {
 		form := as.Get(edit).Form(events)
 		form["events"], form["types"] = []string{choice}, types

@@ -234,8 +234,8 @@ func (c *Clients) SetWebhookPersonalData(
 	})
 }
 
-// SetWebhookTypes changes which events are sent to an endpoint, whose user is then the given one, and records the event.
-// It returns webhook.ErrNotFound.
+// SetWebhookTypes changes which events are sent to an endpoint, whose user is then the given one, and records the
+// change. It returns webhook.ErrNotFound.
 func (c *Clients) SetWebhookTypes(ctx context.Context, e webhook.Endpoint, user uuid.UUID, event audit.Event) error {
 	return c.changeWebhook(ctx, "change a webhook endpoint", event, func(tx *transaction) (webhook.Endpoint, error) {
 		return webhook.SetTypes(ctx, tx, e, user)
