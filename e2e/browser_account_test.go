@@ -201,11 +201,17 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	office := newBrowser(t, p, harness.Laptop)
 	office.OpenAs(ws.Owner, p.AppURL+"/settings/members/invite?tenant="+ws.Workspace.ID)
 	office.Fill("#invite-email", sam.Email)
-	office.Press(EnterKey) // invites, without permissions: the form comes back
-	office.See("#invite-permissions-note")
-	office.Click(`button[name=preset][value=sees]`)
-	office.See(`input[name=permissions][value="` + harness.ReadProgrammes + `"]:checked`)
-	office.ClickAndSee(`form[action="/settings/members/invite"] .button-main`, "#invitation-link")
+	const send = `form[action="/settings/members/invite"] .button-main`
+	office.ClickAndSee(send, "#invite-permissions-note") // without permissions: the form comes back
+	read := `input[name=permissions][value="` + harness.ReadProgrammes + `"]`
+	office.Click(`input[name=preset][value=viewer]`)
+	office.See(read + ":checked")
+	office.See(`input[name=permissions][value="` + harness.WriteProgrammes + `"]:not(:checked)`)
+	office.Click(read)
+	office.See(`input[name=preset][value=custom]:checked`)
+	office.Click(read)
+	office.See(`input[name=preset][value=viewer]:checked`)
+	office.ClickAndSee(send, "#invitation-link")
 	link := harness.Evaluate[string](office, `document.getElementById("invitation-link").value`)
 	_, token, _ := strings.Cut(link, "?token=")
 	met.Add("invitation token", token)

@@ -43,6 +43,17 @@ func Modules() []string {
 	return out
 }
 
+// moduleTitles are the names of modules on pages, if they are not those of permissions.
+var moduleTitles = map[string]string{"engage": "Forms"}
+
+// ModuleTitle returns the name of a module on pages.
+func ModuleTitle(module string) string {
+	if title := moduleTitles[module]; title != "" || module == "" {
+		return title
+	}
+	return strings.ToUpper(module[:1]) + module[1:]
+}
+
 // The known permissions.
 const (
 	AccountAPIAccess      Permission = "account:api:access"
@@ -79,6 +90,7 @@ type Entry struct {
 	Connector bool       // may be given to a connector (contract, section 5)
 	Tool      bool       // some tool of {base_url}/mcp needs it (contract, section 5)
 	Needs     Permission // the read that a write is useless without, or ""
+	Erases    bool       // what it does cannot be undone: of the presets, only that of administrators has it
 }
 
 var registry = []Entry{
@@ -126,6 +138,7 @@ var registry = []Entry{
 		Risk:      High,
 		Connector: true,
 		Needs:     EngageReadSubmissions,
+		Erases:    true,
 		Sentence:  "Erase submissions and supporters of this workspace. What is erased cannot be restored.",
 	},
 	{
@@ -215,6 +228,9 @@ func (s Set) Intersect(other Set) Set { return s.filter(other.Has) }
 func (s Set) Without(other Set) Set {
 	return s.filter(func(p Permission) bool { return !other.Has(p) })
 }
+
+// Reads returns the permissions of s that change nothing.
+func (s Set) Reads() Set { return s.filter(Permission.Reads) }
 
 // filter returns the permissions for which keep returns true, or nil if there are none.
 func (s Set) filter(keep func(Permission) bool) (out Set) {

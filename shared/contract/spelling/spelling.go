@@ -3,7 +3,7 @@
 // than one form of most letters with marks, Chromium sends the domain of an address in Punycode, and copied text has
 // invisible characters.
 //
-//	Email, Claimed, Key, Spellings, OnWire: e-mail addresses; Search, Fold
+//	Email, Claimed, Key, Spellings, OnWire: e-mail addresses; Search, Fold, Plain
 //	Password; Pasted, Code, Phone: text that people paste
 //
 // Every entrance of both services uses it: pages, API, public forms, erasure, upstream OpenID Connect, the operator's
@@ -217,6 +217,24 @@ func Fold(text string) string {
 	}
 	folded := cases.Lower(language.Und, cases.HandleFinalSigma(false)).String(norm.NFC.String(text))
 	return norm.NFC.String(folded)
+}
+
+// withoutMarks has the letters whose marks Unicode does not separate.
+var withoutMarks = strings.NewReplacer("ß", "ss", "ł", "l", "ø", "o", "đ", "d", "ð", "d", "þ", "th", "æ", "ae",
+	"œ", "oe", "ı", "i", "ħ", "h")
+
+// Plain returns a text as lists of people are searched and sorted: like Fold, and without marks, so that e finds é, l
+// finds ł and ss finds ß. It decides nothing about addresses.
+func Plain(text string) string {
+	if isASCII(text) {
+		return strings.ToLower(text)
+	}
+	return withoutMarks.Replace(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(Fold(text))))
 }
 
 // asTyped returns a text in lower case, not normalized. No letter outside of ASCII becomes one of ASCII.

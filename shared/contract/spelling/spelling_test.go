@@ -37,6 +37,26 @@ func TestEmail_SpellingsOfOneMailboxAreOneAddress(t *testing.T) {
 	}
 }
 
+func TestPlain_FindsLettersWithoutMarks(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"ÉMILE Zoë":        "emile zoe",
+		"Jose\u0301":       "jose",
+		"Łukasz Żółć":      "lukasz zolc",
+		"Straße, ẞ":        "strasse, ss",
+		"Søren Þór Æsa":    "soren thor aesa",
+		"İpek ışık":        "ipek isik",
+		"مُحَمَّد":         "محمد",
+		"أحمد":             "احمد",
+		"Ｗｉｄｅ":             "wide",
+		"o'Brien-Müller 7": "o'brien-muller 7",
+	} {
+		if got := spelling.Plain(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestEmail_OtherMailboxesAreOtherAddresses(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]string{

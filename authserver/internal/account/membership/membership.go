@@ -166,24 +166,53 @@ func ParsePermissions(identifiers []string) (perm.Set, error) {
 	return set, nil
 }
 
-// A Preset is a named list of permissions that a form offers as a starting point.
+// A Preset is a role: permissions that a form gives with one choice. No member has a role, only its permissions.
 type Preset struct {
 	Name        string // in forms
 	Title       string
+	Sentence    string
 	Permissions perm.Set
 }
 
-// Presets returns the presets, from the least to the most.
-func Presets() []Preset {
-	sees := perm.NewSet(perm.ProgrammesRead)
-	runsForms := perm.NewSet(perm.EngageReadForms, perm.EngageWriteForms, perm.EngageReadSubmissions)
-	administers := perm.NewSet(perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers)
-	return []Preset{
-		{"sees", "Sees programmes", sees},
-		{"runs", "Runs programmes", sees.Union(perm.NewSet(perm.ProgrammesWrite))},
-		{"forms", "Runs forms", runsForms},
-		{"administers", "Administers", administers},
+// Custom is the preset of other permissions.
+const Custom = "custom"
+
+// Presets returns the presets for a person who can choose among the permissions of within. They follow from the table
+// of permissions: all reads; for each module, what changes its records and can be undone; and everything, if the person
+// can make administrators.
+func Presets(within perm.Set) (out []Preset) {
+	within = within.Intersect(perm.FullSet())
+	offer := func(name, title, sentence string, permissions, needed perm.Set) {
+		if len(permissions) > 0 && within.HasAll(needed) {
+			out = append(out, Preset{name, title, sentence, permissions})
+		}
 	}
+	offer("viewer", "Viewer", "Sees everything, and changes nothing.", within.Reads(), nil)
+	for _, module := range perm.Modules() {
+		var edits perm.Set
+		for _, entry := range perm.All() {
+			if entry.ID.Module() == module && !entry.Erases {
+				edits = append(edits, entry.ID)
+			}
+		}
+		title := perm.ModuleTitle(module)
+		sentence := "Sees and changes " + strings.ToLower(title) + ", and nothing else."
+		if len(edits.Reads()) < len(edits) { // a module without writes has no editors
+			offer(module+"-editor", title+" editor", sentence, edits, edits)
+		}
+	}
+	offer("administrator", "Administrator", "Does everything, and decides who may do what.", within, perm.OfAccount())
+	return out
+}
+
+// PresetOf returns the preset of within that gives exactly these permissions, or one with the name Custom.
+func PresetOf(permissions, within perm.Set) Preset {
+	for _, preset := range Presets(within) {
+		if preset.Permissions.Scope() == permissions.Scope() {
+			return preset
+		}
+	}
+	return Preset{Name: Custom, Permissions: permissions}
 }
 
 // LimitWindow is the period in which sent invitations are counted. A message counts even if its invitation was

@@ -3,6 +3,7 @@ package membership_test
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,6 +52,43 @@ func TestParse_RefusesAddressOrPermissionsOfInvitation(t *testing.T) {
 		if refusal(err) != want || (err == nil) != (len(set) == 1) {
 			t.Errorf("%q: %v, %v, want %q", text, set, err, want)
 		}
+	}
+}
+
+// A role gives nothing that its giver does not hold, and a viewer only reads.
+func TestPresets_FollowFromPermissions(t *testing.T) {
+	administers := perm.OfAccount().Scope()
+	const programmes = "programmes:read:programmes programmes:write:programmes"
+	for within, want := range map[string]map[string]string{
+		perm.FullSet().Scope(): {
+			"viewer": "programmes:read:programmes engage:read:forms engage:read:submissions account:read:members",
+
+			"programmes-editor": programmes,
+			"engage-editor":     "engage:read:forms engage:write:forms engage:read:submissions",
+			"administrator":     perm.FullSet().Scope(),
+		},
+		programmes + " account:read:members old:read:records": {
+			"viewer":            "programmes:read:programmes account:read:members",
+			"programmes-editor": programmes,
+		},
+		administers:             {"viewer": "account:read:members", "administrator": administers},
+		"engage:write:forms":    {},
+		"account:write:members": {},
+	} {
+		got := map[string]string{}
+		for _, preset := range membership.Presets(perm.ParseScope(within)) {
+			got[preset.Name] = preset.Permissions.Scope()
+			if of := membership.PresetOf(preset.Permissions, perm.ParseScope(within)); of.Name != preset.Name {
+				t.Errorf("within %s, %s is %s", within, preset.Name, of.Name)
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("within %s: %v, want %v", within, got, want)
+		}
+	}
+	reads := perm.NewSet(perm.ProgrammesRead)
+	if of := membership.PresetOf(reads, perm.FullSet()); of.Name != membership.Custom {
+		t.Errorf("one of the reads is %s", of.Name)
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -183,6 +181,46 @@ type memberView struct {
 	Asked   *askedView // the request that selected permissions, or nil
 }
 
+// A role is a preset of the form with permissions.
+type role struct {
+	membership.Preset
+	Chosen bool
+}
+
+// Roles returns the roles that a form offers for the permissions of within, the last of which is Custom, or none if
+// there is only that one.
+func (p *page) Roles(within perm.Set) (roles []role) {
+	chosen := p.Chosen()
+	is := membership.PresetOf(chosen, within).Name
+	for _, preset := range membership.Presets(within) {
+		roles = append(roles, role{preset, preset.Name == is})
+	}
+	if len(roles) == 0 {
+		return nil
+	}
+	custom := membership.Preset{
+		Name:     membership.Custom,
+		Title:    "Custom",
+		Sentence: "What you tick below, and nothing else.",
+	}
+	return append(roles, role{custom, len(chosen) > 0 && is == membership.Custom})
+}
+
+// chooseRole gives the form the permissions of the preset that was chosen. The boxes count instead if it is the one
+// that the page showed: without scripts, a box that was ticked since does not change the role.
+func (r *request) chooseRole(within perm.Set) {
+	chosen := r.form.Get("preset")
+	if chosen == "" || chosen == membership.Custom || chosen == r.form.Get("shown") {
+		return
+	}
+	r.form["permissions"] = []string{chosen} // which is unknown, unless it is one of these
+	for _, preset := range membership.Presets(within) {
+		if preset.Name == chosen {
+			r.form["permissions"] = preset.Permissions.Strings()
+		}
+	}
+}
+
 // lastHolder is the response to a change of the last person with a permission (contract, section 7: 409).
 const lastHolder = "This is the last person with one of these permissions: Manage API access, See members, Manage " +
 	"members. Give that permission to another member first. Nothing was changed."
@@ -213,8 +251,9 @@ func (s *Settings) showMember(r *request) (err error) {
 	return r.show("member", view)
 }
 
-// setPermissions takes id, permissions and seen. It applies only to the permissions that the page showed.
+// setPermissions takes id, permissions or preset, and seen. It applies only to the permissions that the page showed.
 func (s *Settings) setPermissions(r *request) error {
+	r.chooseRole(r.here.Permissions.Union(perm.ParseScope(r.form.Get("seen"))))
 	wanted, err := membership.ParsePermissions(r.form["permissions"])
 	var m membership.Member
 	if err == nil {
@@ -272,162 +311,4 @@ func (r *request) removed(m membership.Member, ended membership.Removal) error {
 		r.back, notice = userSection.Path(), "You left "+r.here.Workspace.Name+"."
 	}
 	return r.done(nil, notice)
-}
-
-// An inviteView is the page with the form for an invitation.
-type inviteView struct {
-	page
-	Presets []membership.Preset
-	Asked   *askedView // the request that the form was filled in from, or nil
-	Invited bool       // the address has an open invitation, which the form replaces
-}
-
-// showInvite shows the form, filled in for the user who asked for access, unless that user was invited since.
-func (s *Settings) showInvite(r *request) error {
-	asked, err := s.askedBy(r, r.form.Get("asked"))
-	if err != nil {
-		return err
-	}
-	view := &inviteView{}
-	if asked == nil {
-		return s.inviteForm(r, view)
-	}
-	switch _, err = s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, asked.UserID); {
-	case errors.Is(err, membership.ErrNoMember):
-		chosen := asked.Permissions.Intersect(r.here.Permissions)
-		view.Asked, view.Form = asked, url.Values{"email": {asked.Email}, "permissions": chosen.Strings()}
-	case err != nil:
-		return err
-	}
-	return s.inviteForm(r, view)
-}
-
-func (s *Settings) inviteForm(r *request, view *inviteView) error {
-	r.section = inviteSection
-	for _, preset := range membership.Presets() {
-		if r.here.Permissions.HasAll(preset.Permissions) {
-			view.Presets = append(view.Presets, preset)
-		}
-	}
-	return r.show("invite", view)
-}
-
-// invite takes email and permissions; replace is the address whose open invitation the new one replaces. With preset,
-// it only fills the form with the preset's permissions.
-func (s *Settings) invite(r *request) error {
-	email, permissions := strings.TrimSpace(r.form.Get("email")), r.form["permissions"]
-	typed := &inviteView{page: page{Form: r.form}}
-	if r.form.Get("preset") != "" {
-		for _, preset := range membership.Presets() {
-			if preset.Name == r.form.Get("preset") {
-				r.form["permissions"] = preset.Permissions.Strings()
-			}
-		}
-		return s.inviteForm(r, typed)
-	}
-	const notSent = "The invitation was not sent."
-	// Both fields are checked here, so that the page shows both errors.
-	_, noEmail := membership.ParseEmail(email)
-	_, noPermissions := membership.ParsePermissions(permissions)
-	for _, err := range []error{noEmail, noPermissions} {
-		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
-			r.reject("invite "+refusal.Field, refusal.Message)
-		}
-	}
-	if r.rejected(notSent) {
-		return s.inviteForm(r, typed)
-	}
-	// The form may be sent again for another address.
-	id := uuid.NewSHA1(r.key.Makes, []byte(r.here.Workspace.ID.String()+email))
-	sent, err := s.Members.InviteOnce(r.ctx(), r.actor(), id, email, permissions, r.form.Get("replace") == email)
-	switch {
-	case err == nil:
-		return s.showSent(r, sent)
-	case errors.Is(err, membership.ErrSent):
-		return r.done(nil, "The invitation was already sent."+s.linkOnce())
-	case errors.Is(err, membership.ErrInvited):
-		typed.Invited = true
-		r.form.Set("email", email)
-		return s.inviteForm(r.refuse(http.StatusConflict, notSent, problemOf("invite email",
-			"This address has an open invitation. If you send a new one, the earlier link stops working.")), typed)
-	}
-	refusal, status := r.refusedField(err)
-	if refusal.Field == "" {
-		return err
-	}
-	return s.inviteForm(r.refuse(status, notSent, problemOf("invite "+refusal.Field, refusal.Message)), typed)
-}
-
-// refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal. It sets
-// the headers of a reached limit.
-func (r *request) refusedField(err error) (membership.Refusal, int) {
-	refusal, invalid := errors.AsType[*membership.Refusal](err)
-	missing, notHeld := errors.AsType[*membership.NotHeld](err)
-	limited, tooMany := errors.AsType[*membership.LimitError](err)
-	switch {
-	case tooMany:
-		web.SetRateLimited(r.w.Header(), limited.Wait, limited.RateLimit())
-		return membership.Refusal{Field: "email", Message: limitWords(limited)}, http.StatusTooManyRequests
-	case invalid:
-		return *refusal, http.StatusBadRequest
-	case notHeld:
-		words := "You can only give permissions that you have. You do not have “" +
-			strings.Join(titles(missing.Missing), "”, “") + "”."
-		return membership.Refusal{Field: "permissions", Message: words}, http.StatusForbidden
-	case errors.Is(err, membership.ErrMember):
-		return membership.Refusal{Field: "email", Message: "A member has this address already."}, http.StatusConflict
-	case errors.Is(err, membership.ErrTooManyInvited):
-		full := "The workspace has too many open invitations. Withdraw some first."
-		return membership.Refusal{Field: "email", Message: full}, http.StatusConflict
-	}
-	return membership.Refusal{}, 0
-}
-
-// limitWords says which limit was reached and when one more invitation can be sent, rounded up.
-func limitWords(limited *membership.LimitError) string {
-	wait := ui.Count(max(1, int((limited.Wait+time.Minute-1)/time.Minute)), "minute")
-	if hours := int((limited.Wait + time.Hour - 1) / time.Hour); hours > 1 {
-		wait = ui.Count(hours, "hour")
-	}
-	return limited.Text + " Try again in " + wait + "."
-}
-
-// showSent shows the link, only this time, if the inviter has to deliver it.
-func (s *Settings) showSent(r *request, made membership.Sent) error {
-	if s.Members.Mailed() {
-		return r.done(nil, "We sent an invitation to "+made.Email+". Its link works for 7 days.")
-	}
-	return s.listMembers(r.withOutcome(outcome{Name: made.Email, Value: made.Link.Reveal()}))
-}
-
-// linkOnce says how to get the link of an invitation, if this deployment does not send it.
-func (s *Settings) linkOnce() string {
-	if s.Members.Mailed() {
-		return ""
-	}
-	return " Its link was shown only once. To get a new link, choose “Send again”."
-}
-
-// renewInvitation takes id and seen.
-func (s *Settings) renewInvitation(r *request) error {
-	seen, _ := time.Parse(time.RFC3339Nano, r.form.Get("seen")) // the zero time, which no invitation has
-	sent, err := s.Members.Renew(r.ctx(), r.actor(), r.id(), seen)
-	refusal, status := r.refusedField(err)
-	switch {
-	case err == nil:
-		return s.showSent(r, sent)
-	case errors.Is(err, membership.ErrNoInvitation):
-		return r.done(nil, "The invitation was already sent again, answered or withdrawn."+s.linkOnce())
-	case status == http.StatusForbidden:
-		return s.listMembers(r.refuse(status, "The invitation was not sent again. "+refusal.Message))
-	case status == http.StatusTooManyRequests:
-		return s.listMembers(r.refuse(status,
-			"The invitation was not sent again, and its link still works. "+refusal.Message))
-	}
-	return err
-}
-
-// withdrawInvitation takes id.
-func (s *Settings) withdrawInvitation(r *request) error {
-	return r.done(s.Members.Withdraw(r.ctx(), r.actor(), r.id()), "The invitation was withdrawn.")
 }

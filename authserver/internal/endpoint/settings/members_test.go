@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
@@ -50,12 +51,9 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	page.Wants(http.StatusOK, "Riverside Food Bank", "(you)", "See public forms", "Never signed in",
 		"No open invitations")
 	page = browser.Get(members + "/invite")
-	page.Wants(http.StatusOK, "Invite a person", "Sees programmes")
-	page.Lacks("Runs forms")
-	filled := page.Send(members+"/invite", browsertest.Fields{"email": "sam@example.org", "preset": "sees"})
-	filled.Keeps(members+"/invite", "email", "sam@example.org", "permissions", reading)
-	site.Rows(0, "invitations", "")
-	sent := filled.Send(members+"/invite", nil)
+	page.Wants(http.StatusOK, "Invite a person", "Viewer")
+	page.Lacks("Programmes editor", "Forms editor", "Administrator")
+	sent := page.Send(members+"/invite", browsertest.Fields{"email": "sam@example.org", "permissions": reading})
 	sent.Wants(http.StatusOK, "sam@example.org is invited", "No e-mail was sent.", "Invited by Ada Okafor")
 	link := shownLink(t, site, sent)
 	browser.Get(members).Says("sam@example.org").Omits("invitation-link")
@@ -68,6 +66,37 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 		Wants(http.StatusOK, "The invitation was withdrawn.", "No open invitations")
 	again.Send(members+"/withdraw", nil).Follow().Wants(http.StatusOK, "already answered or withdrawn")
 	again.Send(members+"/renew", nil).Follow().Wants(http.StatusOK, "already sent again, answered or withdrawn")
+}
+
+// Without scripts, a role gives its permissions, and the boxes count once they differ from the role that the page showed.
+func TestMembers_RolesGivePermissions(t *testing.T) {
+	site := shared(t)
+	sam := site.Member(perm.ProgrammesRead)
+	browser := site.SignedIn(site.Member(perm.FullSet().Without(perm.NewSet(perm.EngageWriteForms))...))
+	const reads = "programmes:read:programmes engage:read:forms engage:read:submissions account:read:members"
+	for _, c := range []struct {
+		preset, permissions, want string
+		status                    int
+	}{
+		{"viewer", "", reads, http.StatusSeeOther},
+		{"programmes-editor", "", reading + " " + writing, http.StatusSeeOther},
+		{"programmes-editor", writing, writing, http.StatusSeeOther}, // the page showed it
+		{membership.Custom, reading, reading, http.StatusSeeOther},
+		{"engage-editor", "", reading, http.StatusBadRequest}, // the giver does not hold it
+		{"viewer", "", reads, http.StatusSeeOther},
+	} {
+		form := browser.Get(memberPath(site, sam)).As(c.preset).Form(members + "/permissions")
+		form.Set("preset", c.preset)
+		if c.permissions != "" {
+			form.Set("permissions", c.permissions)
+		}
+		browser.Post(members+"/permissions", form).As(c.preset).Wants(c.status)
+		holds(t, site, sam, c.want)
+	}
+	browser.Get(memberPath(site, sam)).Keeps(members+"/permissions", "preset", "viewer", "permissions", reads)
+	form := with(inviteForm(browser, "kim@example.org"), "preset", "viewer")
+	browser.Post(members+"/invite", form).Wants(http.StatusOK, "kim@example.org is invited")
+	site.Rows(1, "invitations", `permissions = string_to_array($1, ' ')`, reads)
 }
 
 // A reloaded page, a double click and the back button send no second invitation, and a new invitation replaces an open
