@@ -214,16 +214,16 @@ func TestEntrances_DecideSpelling(t *testing.T) {
 
 // deciders are the functions through which other packages decide a spelling: their files, which call package spelling.
 var deciders = map[string]string{
-	"membership.ParseEmail(": "authserver/internal/account/membership/membership.go",
-	"password.Choose(":       "authserver/internal/signin/password/password.go",
-	"password.CheckForm(":    "authserver/internal/signin/password/password.go",
-	".Verify(":               "authserver/internal/signin/session/passwords.go",
-	".currentPassword(":      "authserver/internal/signin/session/passwords.go",
-	".Secret.Check(":         "authserver/internal/signin/authenticator/authenticator.go",
-	".beginWithCode(":        "authserver/internal/signin/authenticator/authenticator.go",
-	"readWords(":             "authserver/internal/endpoint/settings/list.go",
-	".Invite(":               "authserver/internal/account/membership/membership.go",
-	".InviteOnce(":           "authserver/internal/account/membership/membership.go",
+	"membership.ParseEmail(":  "authserver/internal/account/membership/membership.go",
+	"password.Choose(":        "authserver/internal/signin/password/password.go",
+	"password.CheckForm(":     "authserver/internal/signin/password/password.go",
+	".Verify(":                "authserver/internal/signin/session/passwords.go",
+	".currentPassword(":       "authserver/internal/signin/session/passwords.go",
+	".Secret.Check(":          "authserver/internal/signin/authenticator/authenticator.go",
+	".beginWithCode(":         "authserver/internal/signin/authenticator/authenticator.go",
+	"readWords(":              "authserver/internal/endpoint/settings/list.go",
+	".Invite(":                "authserver/internal/account/membership/membership.go",
+	"membership.ParseEmails(": "authserver/internal/account/membership/membership.go",
 }
 
 func TestEntrances_DecidersCallSpelling(t *testing.T) {

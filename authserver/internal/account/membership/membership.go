@@ -145,6 +145,16 @@ type NotHeld struct{ Missing perm.Set }
 
 func (n *NotHeld) Error() string { return "permissions not held: " + n.Missing.Scope() }
 
+// A Taken names addresses that cannot be invited: those of members, and those with an open invitation.
+type Taken struct{ Members, Invited []string }
+
+func (t *Taken) Error() string { return "the addresses are those of members, or have open invitations" }
+
+// Is reports whether the error is ErrMember or ErrInvited.
+func (t *Taken) Is(target error) bool {
+	return target == ErrMember && len(t.Members) > 0 || target == ErrInvited && len(t.Invited) > 0
+}
+
 // ParseEmail returns an address in its canonical spelling, in which it is stored, or a *Refusal.
 func ParseEmail(text string) (string, error) {
 	email, ok := spelling.Email(text)
@@ -152,6 +162,42 @@ func ParseEmail(text string) (string, error) {
 		return "", &Refusal{"email", "Enter an e-mail address such as ada@example.org."}
 	}
 	return email, nil
+}
+
+// MaxInvited is how many people can be invited at once.
+const MaxInvited = 50
+
+// ParseEmails returns the addresses of a text, each once: one on a line, or with commas or semicolons between them. It
+// returns a *Refusal that names those that are none.
+func ParseEmails(text string) (emails []string, err error) {
+	var wrong []string
+	parts := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("\r\n,;，；،؛", r) })
+	for _, part := range parts {
+		if part = spelling.Pasted(part); part == "" {
+			continue
+		}
+		var email string
+		switch email, err = ParseEmail(part); {
+		case err != nil:
+			wrong = append(wrong, "“"+part+"”")
+		case !slices.Contains(emails, email):
+			emails = append(emails, email)
+		}
+		if len(emails)+len(wrong) > MaxInvited {
+			return nil, &Refusal{"email", fmt.Sprintf("Enter at most %d addresses at once.", MaxInvited)}
+		}
+	}
+	switch {
+	case len(emails) == 0 && len(wrong) < 2:
+		_, err = ParseEmail("")
+	case len(wrong) == 1:
+		err = &Refusal{"email", "Not an e-mail address: " + wrong[0] + ". Correct or remove it."}
+	case len(wrong) > 1:
+		err = &Refusal{"email", "Not e-mail addresses: " + strings.Join(wrong, ", ") + ". Correct or remove them."}
+	default:
+		return emails, nil
+	}
+	return nil, err
 }
 
 // ParsePermissions returns the permissions with these identifiers, or a *Refusal.
@@ -247,7 +293,8 @@ var (
 // A LimitError reports that a limit was reached. Nothing was sent.
 type LimitError struct {
 	Limit
-	Wait time.Duration // until another invitation can be sent
+	Email string        // of the invitation
+	Wait  time.Duration // until another invitation can be sent
 }
 
 func (l *LimitError) Error() string { return "limit reached: " + l.Name }

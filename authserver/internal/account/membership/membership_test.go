@@ -42,6 +42,20 @@ func TestParse_RefusesAddressOrPermissionsOfInvitation(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", text, email, err, want)
 		}
 	}
+	const mistakes = "email: Not e-mail addresses: “sam”, “a@b@c”. Correct or remove them."
+	for text, want := range map[string][2]string{
+		" Ada@example.org,\r\nada@example.org;\nkim@example.org, ": {"ada@example.org kim@example.org", ""},
+		"ada@example.org، kim@example.org":                         {"ada@example.org kim@example.org", ""},
+		"ada@example.org\nsam, a@b@c":                              {"", mistakes},
+		"ada@example.org\nsam":                                     {"", "email: Not an e-mail address: “sam”. Correct or remove it."},
+		"\n,":                                                      {"", "email: Enter an e-mail address such as ada@example.org."},
+		strings.Repeat("sam,", 51):                                 {"", "email: Enter at most 50 addresses at once."},
+	} {
+		emails, err := membership.ParseEmails(text)
+		if strings.Join(emails, " ") != want[0] || refusal(err) != want[1] {
+			t.Errorf("%q: %q, %q, want %q", text, emails, refusal(err), want)
+		}
+	}
 	for text, want := range map[string]string{
 		"":                                       "permissions: Choose at least one permission.",
 		"programmes:read:programmes":             "",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,15 +38,13 @@ type Change struct {
 type Invitations interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]Invitation, error)
 	Invitation(ctx context.Context, workspaceID, id uuid.UUID) (Invitation, error)
-	// SaveInvitation stores an invitation, and returns it with its times. An open one for the same address ends if
-	// replace is true; otherwise SaveInvitation returns ErrInvited. It returns ErrSent if an invitation has the ID. If
-	// the deployment sends mail, it queues the link in the same transaction. The token itself is stored nowhere else.
-	SaveInvitation(
-		ctx context.Context, i Invitation, replace bool, token credential.Secret, event audit.Event,
-	) (Invitation, error)
+	// SaveInvitations stores all of the drafts or none, and returns them with their times, without those that were
+	// stored before, by their IDs. It returns ErrSent if all were, or a *Taken. If the deployment sends mail, it queues
+	// the links in the same transaction. The tokens themselves are stored nowhere else.
+	SaveInvitations(ctx context.Context, workspaceID uuid.UUID, drafts []Draft) ([]Draft, error)
 	// RenewInvitation gives an open invitation that still ends at i.Expires a new token, 7 more days and a new inviter,
 	// and mails like SaveInvitation.
-	RenewInvitation(ctx context.Context, i Invitation, token credential.Secret, event audit.Event) (Invitation, error)
+	RenewInvitation(ctx context.Context, d Draft) (Draft, error)
 	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 
 	// Offer returns the open, unexpired invitation with the token, or ErrNoInvitation.
@@ -56,6 +55,14 @@ type Invitations interface {
 	AcceptAsNewUser(ctx context.Context, o Offer, user NewUser, added, joined audit.Event) error
 	// Decline ends an invitation. Without a user, no user may have its address, unless its link was not mailed.
 	Decline(ctx context.Context, o Offer, user *uuid.UUID, event audit.Event) error
+}
+
+// A Draft is an invitation that is to be stored.
+type Draft struct {
+	Invitation
+	Token   credential.Secret
+	Event   audit.Event
+	Replace bool // an open invitation for the same address ends
 }
 
 // A NewUser is a user who is created for an invitation, with its address.
@@ -144,17 +151,16 @@ type Sent struct {
 // Mailed reports whether this deployment sends invitations by e-mail. If not, the inviter sees the link.
 func (s *Service) Mailed() bool { return s.Mails }
 
-// Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, *NotHeld, *LimitError (M5),
-// or ErrMember if a member has the address.
-func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
-	return s.InviteOnce(ctx, by, uuid.Must(uuid.NewV7()), email, identifiers, true)
+// A Batch is the invitations that one form sends: all of them, or none.
+type Batch struct {
+	Emails      []string // canonical (ParseEmail)
+	Permissions perm.Set
+	Replace     []string  // addresses whose open invitations end
+	Form        uuid.UUID // of the form, which can send one invitation to an address
 }
 
-// InviteOnce is Invite with the id of the invitation. It returns ErrSent if it was sent already, and ErrInvited if the
-// address has another open invitation and replace is false.
-func (s *Service) InviteOnce(
-	ctx context.Context, by Actor, id uuid.UUID, email string, identifiers []string, replace bool,
-) (Sent, error) {
+// Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, and the errors of InviteAll.
+func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
 	email, err := ParseEmail(email)
 	if err != nil {
 		return Sent{}, err
@@ -163,11 +169,43 @@ func (s *Service) InviteOnce(
 	if err != nil {
 		return Sent{}, err
 	}
-	i := Invitation{ID: id, WorkspaceID: by.WorkspaceID, Email: email, Permissions: permissions}
-	return s.send(ctx, by, i, audit.InvitationCreated,
-		func(ctx context.Context, i Invitation, token credential.Secret, event audit.Event) (Invitation, error) {
-			return s.Store.SaveInvitation(ctx, i, replace, token, event)
+	sent, err := s.InviteAll(ctx, by, Batch{
+		Emails:      []string{email},
+		Permissions: permissions,
+		Replace:     []string{email},
+		Form:        uuid.Must(uuid.NewV7()),
+	})
+	if err != nil {
+		return Sent{}, err
+	}
+	return sent[0], nil
+}
+
+// InviteAll invites each address of the batch to which the form has sent no invitation, or nobody. It returns *NotHeld,
+// *LimitError (M5), a *Taken if addresses are those of members or have open invitations that are not replaced, or
+// ErrSent if the form has sent all of them.
+func (s *Service) InviteAll(ctx context.Context, by Actor, b Batch) (sent []Sent, err error) {
+	var drafts []Draft
+	for _, email := range b.Emails {
+		draft, err := s.draft(by, audit.InvitationCreated, Invitation{
+			ID:          uuid.NewSHA1(b.Form, []byte(by.WorkspaceID.String()+email)),
+			WorkspaceID: by.WorkspaceID,
+			Email:       email,
+			Permissions: b.Permissions,
 		})
+		if err != nil {
+			return nil, err
+		}
+		draft.Replace = slices.Contains(b.Replace, email)
+		drafts = append(drafts, draft)
+	}
+	if drafts, err = s.Store.SaveInvitations(ctx, by.WorkspaceID, drafts); err != nil {
+		return nil, err
+	}
+	for _, draft := range drafts {
+		sent = append(sent, s.sent(draft))
+	}
+	return sent, nil
 }
 
 // Renew sends an open invitation again, with a new link and 7 more days; the earlier link no longer works. The caller
@@ -181,27 +219,34 @@ func (s *Service) Renew(ctx context.Context, by Actor, id uuid.UUID, seen time.T
 	if err != nil {
 		return Sent{}, err
 	}
-	return s.send(ctx, by, i, audit.InvitationRenewed, s.Store.RenewInvitation)
+	draft, err := s.draft(by, audit.InvitationRenewed, i)
+	if err != nil {
+		return Sent{}, err
+	}
+	if draft, err = s.Store.RenewInvitation(ctx, draft); err != nil {
+		return Sent{}, err
+	}
+	return s.sent(draft), nil
 }
 
-func (s *Service) send(
-	ctx context.Context, by Actor, i Invitation, action audit.Action,
-	save func(context.Context, Invitation, credential.Secret, audit.Event) (Invitation, error),
-) (Sent, error) {
+// draft returns an invitation of the caller with a new token, or *NotHeld.
+func (s *Service) draft(by Actor, action audit.Action, i Invitation) (Draft, error) {
 	if missing := i.Permissions.Without(by.Permissions); len(missing) > 0 {
-		return Sent{}, &NotHeld{missing}
+		return Draft{}, &NotHeld{missing}
 	}
 	token, err := credential.Invitation.New(s.Random)
 	if err != nil {
-		return Sent{}, fmt.Errorf("create invitation: %w", err)
+		return Draft{}, fmt.Errorf("create invitation: %w", err)
 	}
 	i.InviterID = by.UserID
 	event := by.Event(action, "invitation:"+i.ID.String(), map[string]any{"permissions": i.Permissions.Strings()},
 		managing(i.Permissions))
-	if i, err = save(ctx, i, token, event); err != nil {
-		return Sent{}, err
-	}
-	return Sent{i, credential.Secret(s.AppURL + "/invitation?token=" + url.QueryEscape(token.Reveal()))}, nil
+	return Draft{Invitation: i, Token: token, Event: event}, nil
+}
+
+func (s *Service) sent(d Draft) Sent {
+	link := s.AppURL + "/invitation?token=" + url.QueryEscape(d.Token.Reveal())
+	return Sent{d.Invitation, credential.Secret(link)}
 }
 
 // Withdraw ends an open invitation, or returns ErrNoInvitation.

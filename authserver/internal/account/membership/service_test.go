@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -194,23 +195,38 @@ func TestInvite_RefusesAndReplaces(t *testing.T) {
 	if _, err = w.Invite(t.Context(), by, email, []string{reads}); !errors.Is(err, membership.ErrMember) {
 		t.Errorf("a member: %v", err)
 	}
-	first, id := mustSend(t, w, by, address), uuid.New()
-	_, err = w.InviteOnce(t.Context(), by, id, address, []string{reads}, false)
-	if !errors.Is(err, membership.ErrInvited) {
+	first := mustSend(t, w, by, address)
+	batch := membership.Batch{
+		Emails:      []string{"first-" + address, address},
+		Permissions: perm.NewSet(perm.ProgrammesRead),
+		Form:        uuid.New(),
+	}
+	_, err = w.InviteAll(t.Context(), by, batch)
+	if taken, is := errors.AsType[*membership.Taken](err); !is || !errors.Is(err, membership.ErrInvited) ||
+		!slices.Equal(taken.Invited, batch.Emails[1:]) || errors.Is(err, membership.ErrMember) {
 		t.Errorf("invited twice: %v", err)
 	}
-	second, err := w.InviteOnce(t.Context(), by, id, " "+strings.ToUpper(address), []string{reads}, true)
-	if err != nil || second.ID != id || second.Email != address || second.InviterID != by.UserID {
-		t.Errorf("replaced: %+v, %v", second, err)
+	if _, err = w.InviteAll(t.Context(), by, batch); !errors.Is(err, membership.ErrInvited) {
+		t.Errorf("one of the others was invited: %v", err)
 	}
-	if _, err = w.InviteOnce(t.Context(), by, id, address, []string{reads}, true); !errors.Is(err, membership.ErrSent) {
+	batch.Replace = []string{address}
+	replaced, err := w.InviteAll(t.Context(), by, batch)
+	if err != nil || len(replaced) != 2 || replaced[1].Email != address || replaced[1].InviterID != by.UserID {
+		t.Fatalf("replaced: %+v, %v", replaced, err)
+	}
+	second := replaced[1]
+	if _, err = w.InviteAll(t.Context(), by, batch); !errors.Is(err, membership.ErrSent) {
 		t.Errorf("sent twice: %v", err)
+	}
+	batch.Emails = append(batch.Emails, "third-"+address)
+	if more, err := w.InviteAll(t.Context(), by, batch); err != nil || len(more) != 1 {
+		t.Errorf("the same form, with one more address: %+v, %v", more, err)
 	}
 	if _, err = w.Offer(t.Context(), token(t, first)); !errors.Is(err, membership.ErrNoInvitation) {
 		t.Errorf("the link of a replaced invitation: %v", err)
 	}
 	offer, err := w.Offer(t.Context(), token(t, second))
-	if err != nil || offer.ID != id || offer.HasAccount || offer.Mailed || offer.Permissions.Scope() != reads {
+	if err != nil || offer.ID != second.ID || offer.HasAccount || offer.Mailed || offer.Permissions.Scope() != reads {
 		t.Errorf("%+v, %v", offer, err)
 	}
 	if _, err = w.Offer(t.Context(), "alm_inv_x"); !errors.Is(err, membership.ErrNoInvitation) {

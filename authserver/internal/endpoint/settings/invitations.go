@@ -4,10 +4,9 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -20,8 +19,11 @@ type inviteView struct {
 	page
 	Choices perm.Set   // permissions that the user may give
 	Asked   *askedView // the request that the form was filled in from, or nil
-	Invited bool       // the address has an open invitation, which the form replaces
+	Invited []string   // addresses with open invitations, which the form replaces
 }
+
+// Most is how many people can be invited at once.
+func (*inviteView) Most() int { return membership.MaxInvited }
 
 // showInvite shows the form, filled in for the user who asked for access, unless that user was invited since.
 func (s *Settings) showInvite(r *request) error {
@@ -48,36 +50,45 @@ func (s *Settings) inviteForm(r *request, view *inviteView) error {
 	return r.show("invite", view)
 }
 
-// invite takes email, and permissions or preset; replace is the address whose open invitation the new one replaces.
+// invite takes email, which can have several addresses, and permissions or preset; replace has the addresses whose open
+// invitations the new ones replace.
 func (s *Settings) invite(r *request) error {
 	r.chooseRole(r.here.Permissions)
-	email, permissions := strings.TrimSpace(r.form.Get("email")), r.form["permissions"]
+	r.form.Set("email", strings.TrimSpace(strings.Join(r.form["email"], "\n")))
 	typed := &inviteView{page: page{Form: r.form}}
-	const notSent = "The invitation was not sent."
 	// Both fields are checked here, so that the page shows both errors.
-	_, noEmail := membership.ParseEmail(email)
-	_, noPermissions := membership.ParsePermissions(permissions)
+	emails, noEmail := membership.ParseEmails(r.form.Get("email"))
+	permissions, noPermissions := membership.ParsePermissions(r.form["permissions"])
 	for _, err := range []error{noEmail, noPermissions} {
 		if refusal, invalid := errors.AsType[*membership.Refusal](err); invalid {
 			r.reject("invite "+refusal.Field, refusal.Message)
 		}
 	}
+	notSent := "The invitation was not sent."
+	if r.several() {
+		notSent = "No invitation was sent."
+	}
 	if r.rejected(notSent) {
 		return s.inviteForm(r, typed)
 	}
-	// The form may be sent again for another address.
-	id := uuid.NewSHA1(r.key.Makes, []byte(r.here.Workspace.ID.String()+email))
-	sent, err := s.Members.InviteOnce(r.ctx(), r.actor(), id, email, permissions, r.form.Get("replace") == email)
-	switch {
-	case err == nil:
+	sent, err := s.Members.InviteAll(r.ctx(), r.actor(), membership.Batch{
+		Emails:      emails,
+		Permissions: permissions,
+		Replace:     strings.Fields(strings.Join(r.form["replace"], " ")),
+		Form:        r.key.Makes, // which may be sent again for other addresses
+	})
+	if err == nil {
 		return s.showSent(r, sent)
-	case errors.Is(err, membership.ErrSent):
-		return r.done(nil, "The invitation was already sent."+s.linkOnce())
-	case errors.Is(err, membership.ErrInvited):
-		typed.Invited = true
-		r.form.Set("email", email)
-		return s.inviteForm(r.refuse(http.StatusConflict, notSent, problemOf("invite email",
-			"This address has an open invitation. If you send a new one, the earlier link stops working.")), typed)
+	}
+	if errors.Is(err, membership.ErrSent) {
+		notice := "The invitation was already sent."
+		if len(emails) > 1 {
+			notice = "The invitations were already sent."
+		}
+		return r.done(nil, notice+s.linkOnce())
+	}
+	if taken, is := errors.AsType[*membership.Taken](err); is && len(taken.Members) == 0 {
+		typed.Invited = append(taken.Invited, strings.Fields(r.form.Get("replace"))...)
 	}
 	refusal, status := r.refusedField(err)
 	if refusal.Field == "" {
@@ -86,29 +97,56 @@ func (s *Settings) invite(r *request) error {
 	return s.inviteForm(r.refuse(status, notSent, problemOf("invite "+refusal.Field, refusal.Message)), typed)
 }
 
+// several reports whether more than one address was typed.
+func (r *request) several() bool { return strings.ContainsAny(r.form.Get("email"), "\n,;،，؛；") }
+
 // refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal. It sets
 // the headers of a reached limit.
 func (r *request) refusedField(err error) (membership.Refusal, int) {
 	refusal, invalid := errors.AsType[*membership.Refusal](err)
 	missing, notHeld := errors.AsType[*membership.NotHeld](err)
 	limited, tooMany := errors.AsType[*membership.LimitError](err)
+	taken, isTaken := errors.AsType[*membership.Taken](err)
 	switch {
 	case tooMany:
 		web.SetRateLimited(r.w.Header(), limited.Wait, limited.RateLimit())
-		return membership.Refusal{Field: "email", Message: limitWords(limited)}, http.StatusTooManyRequests
+		words := limitWords(limited)
+		if r.several() {
+			words = "The limit was reached at " + limited.Email + ". " + words
+		}
+		return membership.Refusal{Field: "email", Message: words}, http.StatusTooManyRequests
 	case invalid:
 		return *refusal, http.StatusBadRequest
 	case notHeld:
 		words := "You can only give permissions that you have. You do not have “" +
 			strings.Join(titles(missing.Missing), "”, “") + "”."
 		return membership.Refusal{Field: "permissions", Message: words}, http.StatusForbidden
-	case errors.Is(err, membership.ErrMember):
-		return membership.Refusal{Field: "email", Message: "A member has this address already."}, http.StatusConflict
+	case isTaken:
+		return membership.Refusal{Field: "email", Message: takenWords(taken, r.several())}, http.StatusConflict
 	case errors.Is(err, membership.ErrTooManyInvited):
 		full := "The workspace has too many open invitations. Withdraw some first."
 		return membership.Refusal{Field: "email", Message: full}, http.StatusConflict
 	}
 	return membership.Refusal{}, 0
+}
+
+// takenWords says why addresses cannot be invited, and names them if several were typed.
+func takenWords(taken *membership.Taken, several bool) (words string) {
+	switch {
+	case !several && len(taken.Members) > 0:
+		return "A member has this address already."
+	case !several:
+		return "This address has an open invitation. If you send a new one, the earlier link stops working."
+	case len(taken.Members) > 0:
+		words = "Already members: " + strings.Join(taken.Members, ", ") + ". Remove them from the list. "
+	}
+	if len(taken.Invited) > 0 {
+		words += "Already invited: " + strings.Join(taken.Invited, ", ") + ". "
+	}
+	if len(taken.Members) == 0 {
+		words += "If you send new invitations, the earlier links stop working."
+	}
+	return strings.TrimSpace(words)
 }
 
 // limitWords says which limit was reached and when one more invitation can be sent, rounded up.
@@ -120,12 +158,16 @@ func limitWords(limited *membership.LimitError) string {
 	return limited.Text + " Try again in " + wait + "."
 }
 
-// showSent shows the link, only this time, if the inviter has to deliver it.
-func (s *Settings) showSent(r *request, made membership.Sent) error {
-	if s.Members.Mailed() {
-		return r.done(nil, "We sent an invitation to "+made.Email+". Its link works for 7 days.")
+// showSent shows the links, only this time, if the inviter has to deliver them.
+func (s *Settings) showSent(r *request, sent []membership.Sent) error {
+	switch {
+	case !s.Members.Mailed():
+		r.sent = sent
+		return s.listMembers(r)
+	case len(sent) == 1:
+		return r.done(nil, "We sent an invitation to "+sent[0].Email+". Its link works for 7 days.")
 	}
-	return s.listMembers(r.withOutcome(outcome{Name: made.Email, Value: made.Link.Reveal()}))
+	return r.done(nil, "We sent invitations to "+strconv.Itoa(len(sent))+" people. Their links work for 7 days.")
 }
 
 // linkOnce says how to get the link of an invitation, if this deployment does not send it.
@@ -143,7 +185,7 @@ func (s *Settings) renewInvitation(r *request) error {
 	refusal, status := r.refusedField(err)
 	switch {
 	case err == nil:
-		return s.showSent(r, sent)
+		return s.showSent(r, []membership.Sent{sent})
 	case errors.Is(err, membership.ErrNoInvitation):
 		return r.done(nil, "The invitation was already sent again, answered or withdrawn."+s.linkOnce())
 	case status == http.StatusForbidden:

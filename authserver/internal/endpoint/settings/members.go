@@ -24,9 +24,10 @@ type membersView struct {
 	listView[membership.Member]
 	Invitations []membership.Invitation
 	Invited     listPage
-	Now         time.Time // tells which invitations have expired
-	Without     int       // number of members without a second factor
-	May         bool      // the user has used a second factor, and may require it
+	Sent        []membership.Sent // just now, with links that the page shows once
+	Now         time.Time         // tells which invitations have expired
+	Without     int               // number of members without a second factor
+	May         bool              // the user has used a second factor, and may require it
 }
 
 // Seen is what the form of an invitation sends back, so that it renews the invitation once.
@@ -47,14 +48,14 @@ func (s *Settings) showMembers(r *request) error {
 // first, since all of them would have to be read to sort them.
 const listedByName = 1000
 
-// listMembers shows the members, and an invitation that was just sent.
+// listMembers shows the members, and invitations that were just sent.
 func (s *Settings) listMembers(r *request) error {
 	invitations := read(r, s.Store.Invitations, r.here.Workspace.ID)
 	all, err := s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID, membership.MemberPage{Limit: listedByName + 1})
 	if r.failed = cmp.Or(r.failed, err); r.failed != nil {
 		return r.failed
 	}
-	view := &membersView{Now: s.Now(), May: r.user.SecondFactor.Satisfies()}
+	view := &membersView{Now: s.Now(), Sent: r.sent, May: r.user.SecondFactor.Satisfies()}
 	for _, m := range all[:min(len(all), listedByName)] {
 		if !m.SecondFactor && !m.Disabled {
 			view.Without++

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestMembers_AreListedAndInvited(t *testing.T) {
 	page.Wants(http.StatusOK, "Riverside Food Bank", "(you)", "See public forms", "Never signed in",
 		"No open invitations")
 	page = browser.Get(members + "/invite")
-	page.Wants(http.StatusOK, "Invite a person", "Viewer")
+	page.Wants(http.StatusOK, "Invite people", "Viewer")
 	page.Lacks("Programmes editor", "Forms editor", "Administrator")
 	sent := page.Send(members+"/invite", browsertest.Fields{"email": "sam@example.org", "permissions": reading})
 	sent.Wants(http.StatusOK, "sam@example.org is invited", "No e-mail was sent.", "Invited by Ada Okafor")
@@ -135,6 +136,43 @@ func TestMembers_OneFormSendsOneInvitation(t *testing.T) {
 	site.Rows(2, "invitations", `ended_at is null`)
 }
 
+// Several people are invited at once, or none of them.
+func TestMembers_SeveralAreInvitedTogether(t *testing.T) {
+	site := shared(t)
+	ada := memberManager(site)
+	browser := site.SignedIn(ada)
+	shownLink(t, site, invite(browser, "kim@example.org", reading))
+	for text, words := range map[string][]string{
+		"sam@example.org\ntom at home, x@y@z":      {"Not e-mail addresses: “tom at home”, “x@y@z”."},
+		"sam@example.org\nkim@example.org":         {"Already invited: kim@example.org.", "Send a new invitation"},
+		"kim@example.org, " + ada.Email:            {"Already members: " + ada.Email, "Already invited: kim@example.org."},
+		strings.Repeat("sam@example.org, no,", 51): {"Enter at most 50 addresses at once."},
+	} {
+		page := invite(browser, text, reading).As(text).Says("No invitation was sent.").Says(words...)
+		page.Keeps(members+"/invite", "email", strings.TrimSpace(text), "permissions", reading)
+	}
+	site.Rows(1, "invitations", "")
+	form := inviteForm(browser, "sam@example.org, Tom@Example.org", reading)
+	form.Add("email", "kim@example.org")
+	replaces := browser.Post(members+"/invite", form).Wants(http.StatusConflict, "Already invited: kim@example.org.")
+	again := replaces.Form(members + "/invite")
+	again.Set("replace", replaces.Attribute("button[name=replace]", "value"))
+	sent := browser.Post(members+"/invite", again).Wants(http.StatusOK, "3 people are invited", "tom@example.org")
+	link := strings.TrimPrefix(sent.Attribute("#invitation-link-1", "value"), site.URL)
+	site.Browser().Get(link).Wants(http.StatusOK, "tom@example.org")
+	site.Rows(3, "invitations", "ended_at is null")
+	site.Rows(4, "audit_events", "action = 'invitation.created'")
+	browser.Post(members+"/invite", again).Follow().Says("The invitations were already sent.")
+	// The limit of one person is reached within the list: nobody is invited.
+	many := ""
+	for i := range membership.PerInviter.Most {
+		many += strconv.Itoa(i) + "@example.org\n"
+	}
+	invite(browser, many, reading).Wants(http.StatusTooManyRequests, "No invitation was sent.",
+		"The limit was reached at ", "Try again in 24 hours.")
+	site.Rows(3, "invitations", "ended_at is null")
+}
+
 // shownLink returns the local path of the invitation's link on the page.
 func shownLink(t *testing.T, site *browsertest.Server, page *browsertest.Page) string {
 	t.Helper()
@@ -169,7 +207,7 @@ func TestMembers_BadInvitationKeepsInput(t *testing.T) {
 	site.Rows(0, "invitations", "")
 	// All errors are listed with links to the fields, and the first field has the focus.
 	page := invite(browser, "")
-	page.Wants(400, "E-mail address: Enter an e-mail address", "Permissions: Choose at least one permission.")
+	page.Wants(400, "E-mail addresses: Enter an e-mail address", "Permissions: Choose at least one permission.")
 	page.Contains(`<a href="#invite-email">`, `<a href="#invite-permissions">`,
 		`spellcheck="false" autofocus aria-invalid="true"`)
 	page.Times(1, " autofocus")

@@ -46,6 +46,8 @@ type request struct {
 	problems ui.Problems // the fields that the problem is about, if any
 	ask      *ui.Ask     // the button of a problem that an administrator can solve
 	outcome  *outcome    // what the form did, if the page shows it
+
+	sent []membership.Sent // invitations whose links the page shows
 }
 
 // A handler serves a page or a form: it shows a page, or redirects to one.

@@ -67,7 +67,7 @@ var (
 
 // Pages whose links are on other pages of the section.
 var (
-	inviteSection       = sectionOf(membersSection, "members/invite", "Invite a person", perm.AccountWriteMembers)
+	inviteSection       = sectionOf(membersSection, "members/invite", "Invite people", perm.AccountWriteMembers)
 	applicationsSection = sectionOf(developersSection, "applications", "OAuth applications", perm.AccountAPIAccess)
 	webhooksSection     = sectionOf(developersSection, "webhooks", "Webhooks", perm.AccountAPIAccess)
 	logSection          = sectionOf(connectorsSection, "connectors/log", "Connection log", perm.AccountAPIAccess)

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,56 +47,95 @@ func (a *Accounts) Invitation(ctx context.Context, workspaceID, id uuid.UUID) (m
 		pgx.NamedArgs{"tenant": workspaceID, "id": id})
 }
 
-// SaveInvitation stores an invitation with its event, and returns it with its times. With replace, an open one for the
-// same address ends. It deletes invitations of the workspace that ended long ago. It returns membership.ErrMember,
-// ErrSent, ErrInvited, ErrTooManyInvited or *LimitError.
-func (a *Accounts) SaveInvitation(
-	ctx context.Context, i membership.Invitation, replace bool, token credential.Secret, event audit.Event,
-) (membership.Invitation, error) {
-	saved := i // the transaction may be repeated, and begins with i each time
-	err := a.changeMembers(ctx, "save invitation", i.WorkspaceID, &event, func(tx *transaction) {
-		spellings := spelling.Spellings(i.Email)
-		member := tx.has(`select true from account.memberships m join account.users u on u.id = m.user_id
-			where m.tenant_id = $1 and u.email = any($2)`, i.WorkspaceID, spellings)
-		tx.require(!member, membership.ErrMember)
-		var sent, open bool
-		tx.row(`select count(*) filter (where id = $2) > 0,
-				count(*) filter (where ended_at is null and expires_at > now()) > 0
-			from account.invitations where tenant_id = $1 and (id = $2 or email = any($3))`,
-			i.WorkspaceID, i.ID, spellings).read(&sent, &open)
-		tx.require(!sent, membership.ErrSent)
-		tx.require(!open || replace, membership.ErrInvited)
+// SaveInvitations implements membership.Invitations. It deletes invitations of the workspace that ended long ago. It
+// returns a *membership.Taken or *LimitError, ErrSent or ErrTooManyInvited.
+func (a *Accounts) SaveInvitations(
+	ctx context.Context, workspaceID uuid.UUID, drafts []membership.Draft,
+) (saved []membership.Draft, err error) {
+	event := drafts[0].Event
+	err = a.changeMembers(ctx, "save invitations", workspaceID, &event, func(tx *transaction) {
+		tx.noEvent = true // each invitation has its own
+		saved = tx.unsent(workspaceID, drafts)
 		tx.exec(`delete from account.invitations where tenant_id = $1
-			and coalesce(ended_at, expires_at) < now() - interval '30 days'`, i.WorkspaceID)
-		tx.exec(`update account.invitations set ended_at = now(), outcome = 'replaced'
-			where tenant_id = $1 and email = any($2) and ended_at is null`, i.WorkspaceID, spellings)
-		tx.require(tx.row(`
-insert into account.invitations as made (id, tenant_id, email, permissions, invited_by, token_hash, expires_at, mailed)
-select $1, $2, $3, $4, $5, $6, now() + $7::interval, $9
-where (select count(*) from account.invitations where tenant_id = $2 and ended_at is null) < $8
-returning made.created_at, made.expires_at`, i.ID, i.WorkspaceID, i.Email, i.Permissions.Strings(), i.InviterID,
-			credential.Hash(token.Reveal()), membership.Life, maxOpenInvitations, a.mails != nil).
-			find(&saved.Created, &saved.Expires), membership.ErrTooManyInvited)
-		tx.countInvitation(saved)
-		tx.mailInvitation(saved, token)
+			and coalesce(ended_at, expires_at) < now() - interval '30 days'`, workspaceID)
+		for i := range saved {
+			tx.saveInvitation(&saved[i])
+		}
+		tx.countInvitations(saved)
+		for _, d := range saved {
+			tx.mailInvitation(d.Invitation, d.Token)
+			tx.record(d.Event)
+		}
 	})
 	return saved, err
 }
 
-// RenewInvitation gives an unanswered invitation that expires at i.Expires another token, inviter and end, with the
+// unsent returns the drafts that were not stored before, or fails with membership.ErrSent if all were, or with a *Taken.
+func (t *transaction) unsent(workspaceID uuid.UUID, drafts []membership.Draft) (unsent []membership.Draft) {
+	type known struct {
+		ID           uuid.UUID
+		Email        string
+		Member, Open bool
+	}
+	var ids []uuid.UUID
+	var all []string
+	for _, d := range drafts {
+		ids, all = append(ids, d.ID), append(all, spelling.Spellings(d.Email)...)
+	}
+	found := rowsOf(t, pgx.RowToStructByPos[known], `
+select m.user_id, u.email, true, false from account.users u
+join account.memberships m on m.tenant_id = $1 and m.user_id = u.id where u.email = any($3)
+union all
+select id, email, false, ended_at is null and expires_at > now() from account.invitations
+where tenant_id = $1 and (id = any($2) or (email = any($3) and ended_at is null))`, workspaceID, ids, all)
+	taken := &membership.Taken{}
+	for _, d := range drafts {
+		var sent, member, open bool
+		spellings := spelling.Spellings(d.Email)
+		for _, k := range found {
+			same := slices.Contains(spellings, k.Email)
+			sent, member, open = sent || k.ID == d.ID, member || same && k.Member, open || same && k.Open
+		}
+		switch {
+		case member:
+			taken.Members = append(taken.Members, d.Email)
+		case sent:
+		case open && !d.Replace:
+			taken.Invited = append(taken.Invited, d.Email)
+		default:
+			unsent = append(unsent, d)
+		}
+	}
+	t.require(len(taken.Members)+len(taken.Invited) == 0, taken)
+	t.require(len(unsent) > 0, membership.ErrSent)
+	return unsent
+}
+
+// saveInvitation stores an invitation in place of an open one for the same address, and sets its times.
+func (t *transaction) saveInvitation(d *membership.Draft) {
+	t.exec(`update account.invitations set ended_at = now(), outcome = 'replaced'
+		where tenant_id = $1 and email = any($2) and ended_at is null`, d.WorkspaceID, spelling.Spellings(d.Email))
+	t.require(t.row(`
+insert into account.invitations as made (id, tenant_id, email, permissions, invited_by, token_hash, expires_at, mailed)
+select $1, $2, $3, $4, $5, $6, now() + $7::interval, $9
+where (select count(*) from account.invitations where tenant_id = $2 and ended_at is null) < $8
+returning made.created_at, made.expires_at`, d.ID, d.WorkspaceID, d.Email, d.Permissions.Strings(), d.InviterID,
+		credential.Hash(d.Token.Reveal()), membership.Life, maxOpenInvitations, t.db.mails != nil).
+		find(&d.Created, &d.Expires), membership.ErrTooManyInvited)
+}
+
+// RenewInvitation gives an unanswered invitation that expires at d.Expires another token, inviter and end, with the
 // event, and returns it with its end, or membership.ErrNoInvitation or *LimitError.
-func (a *Accounts) RenewInvitation(
-	ctx context.Context, i membership.Invitation, token credential.Secret, event audit.Event,
-) (membership.Invitation, error) {
-	renewed := i // the transaction may be repeated, and compares i.Expires each time
-	err := a.changeMembers(ctx, "renew invitation", i.WorkspaceID, &event, func(tx *transaction) {
+func (a *Accounts) RenewInvitation(ctx context.Context, d membership.Draft) (membership.Draft, error) {
+	renewed := d // the transaction may be repeated, and compares d.Expires each time
+	err := a.changeMembers(ctx, "renew invitation", d.WorkspaceID, &d.Event, func(tx *transaction) {
 		tx.require(tx.row(`update account.invitations
 			set token_hash = $3, invited_by = $4, expires_at = now() + $5::interval, mailed = $7
 			where tenant_id = $1 and id = $2 and ended_at is null and expires_at = $6 returning expires_at`,
-			i.WorkspaceID, i.ID, credential.Hash(token.Reveal()), i.InviterID, membership.Life, i.Expires,
+			d.WorkspaceID, d.ID, credential.Hash(d.Token.Reveal()), d.InviterID, membership.Life, d.Expires,
 			a.mails != nil).find(&renewed.Expires), membership.ErrNoInvitation)
-		tx.countInvitation(renewed)
-		tx.mailInvitation(renewed, token)
+		tx.countInvitations([]membership.Draft{renewed})
+		tx.mailInvitation(renewed.Invitation, d.Token)
 	})
 	return renewed, err
 }
@@ -139,6 +180,18 @@ select which, extract(epoch from sent_at + @window::interval - now())::float8 fr
     order by sent_at desc offset @perAddress - 1 limit 1)
 ) as reached`
 
+// countInvitations counts the messages of invitations, in the order of their addresses: two transactions that invite the
+// same people would else wait for each other.
+func (t *transaction) countInvitations(drafts []membership.Draft) {
+	emails := map[string]membership.Invitation{}
+	for _, d := range drafts {
+		emails[d.Email] = d.Invitation
+	}
+	for _, email := range slices.Sorted(maps.Keys(emails)) {
+		t.countInvitation(emails[email])
+	}
+}
+
 // countInvitation counts the message of an invitation in the transaction that stores the invitation, or fails with a
 // *membership.LimitError. The caller has locked the workspace's members and the inviter. The lock on the address is the
 // last one of the transaction.
@@ -160,7 +213,7 @@ func (t *transaction) countInvitation(i membership.Invitation) {
 		"perAddressInWorkspace": limits[3].Most, "perAddress": limits[4].Most}) {
 		wait := time.Duration(w.Seconds * float64(time.Second))
 		if reached == nil || wait > reached.Wait {
-			reached = &membership.LimitError{Limit: limits[w.Which], Wait: wait}
+			reached = &membership.LimitError{Limit: limits[w.Which], Email: i.Email, Wait: wait}
 		}
 	}
 	if reached != nil {
