@@ -130,7 +130,7 @@ func TestBrowser_WorkspaceRequiresSecondFactor(t *testing.T) {
 	}
 	office.Open(settings)
 	office.ClickAndSee(`form[action="/settings/members/second-factor"] button`, ".alert-good")
-	wantsText(t, "the members", office, "need a second factor now", "1 member has neither")
+	wantsText(t, "the members", office, "need two-step sign-in now", "1 member has neither")
 
 	phone := newBrowser(t, p, harness.Telephone)
 	phone.WithoutScript()

@@ -179,7 +179,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers/webhooks/events",
 		"/settings/connectors/policy", "/settings/connectors/disconnect", "/settings/connectors/llm",
 		"/settings/members/invite", "/settings/members/renew", "/settings/members/withdraw",
-		"/settings/members/permissions", "/settings/members/remove",
+		"/settings/members/permissions", "/settings/members/remove", "/settings/members/requests",
 	}
 	concernSender := []string{ // their challenges, their membership and their account
 		"/settings/passkeys", "/settings/passkeys/options", "/settings/members/leave", "/settings/user/delete",
@@ -326,6 +326,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/members/permissions": {
 			"id": {e.member}, "permissions": harness.Everything(), "seen": {harness.ReadProgrammes},
 		},
+		"/settings/members/requests":      {"id": {e.member}, "decision": {"approve"}},
 		"/settings/members/remove":        {"id": {e.member}, "confirm": {"yes"}},
 		"/settings/members/leave":         {"confirm": {"yes"}},
 		"/settings/members/second-factor": {"state": {"on"}},

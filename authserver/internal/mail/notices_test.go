@@ -30,6 +30,10 @@ var unmailed = []struct {
 		},
 	},
 	{
+		Reason:  "It gives no access and takes none away. The user sees that the access is still missing.",
+		Actions: []audit.Action{audit.AccessDeclined},
+	},
+	{
 		Reason:  "It proves again who is signed in, with a factor that the user has.",
 		Actions: []audit.Action{audit.SignInProved},
 	},

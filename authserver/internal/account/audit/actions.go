@@ -52,6 +52,7 @@ const (
 	InvitationWithdrawn      Action = "invitation.withdrawn"
 	InvitationDeclined       Action = "invitation.declined"
 	AccessRequested          Action = "access.requested"
+	AccessDeclined           Action = "access.declined"
 	UserAdded                Action = "user.added"
 	UserRenamed              Action = "user.renamed"
 	UserPasswordSet          Action = "user.password_set"

@@ -42,13 +42,15 @@ func TestParse_RefusesAddressOrPermissionsOfInvitation(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", text, email, err, want)
 		}
 	}
+	const none = "email: Enter an e-mail address such as ada@example.org."
+	const oneMistake = "email: Not an e-mail address: “sam”. Correct or remove it."
 	const mistakes = "email: Not e-mail addresses: “sam”, “a@b@c”. Correct or remove them."
 	for text, want := range map[string][2]string{
 		" Ada@example.org,\r\nada@example.org;\nkim@example.org, ": {"ada@example.org kim@example.org", ""},
 		"ada@example.org، kim@example.org":                         {"ada@example.org kim@example.org", ""},
 		"ada@example.org\nsam, a@b@c":                              {"", mistakes},
-		"ada@example.org\nsam":                                     {"", "email: Not an e-mail address: “sam”. Correct or remove it."},
-		"\n,":                                                      {"", "email: Enter an e-mail address such as ada@example.org."},
+		"ada@example.org\nsam":                                     {"", oneMistake},
+		"\n,":                                                      {"", none},
 		strings.Repeat("sam,", 51):                                 {"", "email: Enter at most 50 addresses at once."},
 	} {
 		emails, err := membership.ParseEmails(text)

@@ -31,7 +31,8 @@ type Change struct {
 	WorkspaceID uuid.UUID
 	UserID      uuid.UUID
 	Permissions perm.Set
-	Seen        *perm.Set // the permissions that the caller saw, or nil
+	Seen        *perm.Set    // the permissions that the caller saw, or nil
+	Answers     *SentRequest // the request that the change answers, or nil
 }
 
 // Invitations stores invitations and their answers, like Members.
@@ -62,7 +63,8 @@ type Draft struct {
 	Invitation
 	Token   credential.Secret
 	Event   audit.Event
-	Replace bool // an open invitation for the same address ends
+	Replace bool         // an open invitation for the same address ends
+	Answers *SentRequest // the request that the invitation answers, or nil
 }
 
 // A NewUser is a user who is created for an invitation, with its address.
@@ -77,6 +79,7 @@ type Service struct {
 	Store interface {
 		Members
 		Invitations
+		Requests
 	}
 	// PropagateRevocation propagates the ends of grants to Redis.
 	PropagateRevocation func(ctx context.Context, ended []useraccount.EndedGrant)
@@ -100,24 +103,27 @@ func (s *Service) ChangePermissions(
 	if err != nil {
 		return Member{}, err
 	}
-	if seen != nil && seen.Scope() != member.Permissions.Scope() {
-		return Member{}, ErrChanged
-	}
-	added := permissions.Without(member.Permissions)
-	if missing := added.Without(by.Permissions); len(missing) > 0 {
-		return Member{}, &NotHeld{missing}
-	}
-	event := by.Event(audit.MemberPermissionsChanged, "user:"+user.String(),
-		map[string]any{"permissions": permissions.Strings()}, managing(added))
-	event.UserID = &user
-	change := Change{
+	return s.change(ctx, by, member, Change{
 		WorkspaceID: by.WorkspaceID,
 		UserID:      user,
 		Permissions: permissions,
 		Seen:        seen,
+	})
+}
+
+func (s *Service) change(ctx context.Context, by Actor, member Member, c Change) (Member, error) {
+	if c.Seen != nil && c.Seen.Scope() != member.Permissions.Scope() {
+		return Member{}, ErrChanged
 	}
-	_, err = s.Store.ChangePermissions(ctx, change, event)
-	member.Permissions = permissions
+	added := c.Permissions.Without(member.Permissions)
+	if missing := added.Without(by.Permissions); len(missing) > 0 {
+		return Member{}, &NotHeld{missing}
+	}
+	event := by.Event(audit.MemberPermissionsChanged, "user:"+c.UserID.String(),
+		map[string]any{"permissions": c.Permissions.Strings()}, managing(added))
+	event.UserID = &c.UserID
+	_, err := s.Store.ChangePermissions(ctx, c, event)
+	member.Permissions = c.Permissions
 	return member, err
 }
 
@@ -157,9 +163,11 @@ type Batch struct {
 	Permissions perm.Set
 	Replace     []string  // addresses whose open invitations end
 	Form        uuid.UUID // of the form, which can send one invitation to an address
+
+	answers *SentRequest // of the only address, or nil
 }
 
-// Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, and the errors of InviteAll.
+// Invite invites an address, and replaces an open invitation for it. It returns a *Refusal, or an error of InviteAll.
 func (s *Service) Invite(ctx context.Context, by Actor, email string, identifiers []string) (Sent, error) {
 	email, err := ParseEmail(email)
 	if err != nil {
@@ -196,6 +204,7 @@ func (s *Service) InviteAll(ctx context.Context, by Actor, b Batch) (sent []Sent
 		if err != nil {
 			return nil, err
 		}
+		draft.Answers = b.answers
 		draft.Replace = slices.Contains(b.Replace, email)
 		drafts = append(drafts, draft)
 	}

@@ -189,16 +189,16 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	browser.Get(members).Wants(http.StatusOK, "2 members have neither a passkey nor an authenticator app.",
-		"Not required", "To require it, sign in with a second factor yourself")
+		"Not required", "To require it, use two-step sign-in yourself")
 	form := with(browser.Get(members+"/invite").Form(members+"/invite"), "state", "on")
 	browser.Post(secondFactor, form).Wants(http.StatusForbidden, "Nothing was changed.",
-		"sign in with a second factor yourself")
+		"Use two-step sign-in yourself")
 	reader := site.SignedIn(site.Member(perm.AccountReadMembers))
 	reader.Get(members).Lacks("have neither")
 	reader.Post(secondFactor, form).Wants(http.StatusForbidden)
 	withApp(t, browser)
 	changed := browser.Get(members).Send(secondFactor, nil)
-	changed.Follow().Wants(http.StatusOK, "need a second factor now", "Required",
+	changed.Follow().Wants(http.StatusOK, "need two-step sign-in now", "Required",
 		"2 members have neither") // the reader and the other member
 	site.CountIs(1, `select count(*) from account.audit_events where action = $1 and tenant_id = $2 and user_id = $3
 		and detail->>'state' = 'on'`, audit.SecondFactorChanged, site.Fixture.WorkspaceID, ada.ID)

@@ -19,6 +19,7 @@ type inviteView struct {
 	page
 	Choices perm.Set   // permissions that the user may give
 	Asked   *askedView // the request that the form was filled in from, or nil
+	Gone    bool       // the link led to a request that is no longer open
 	Invited []string   // addresses with open invitations, which the form replaces
 }
 
@@ -31,7 +32,7 @@ func (s *Settings) showInvite(r *request) error {
 	if err != nil {
 		return err
 	}
-	view := &inviteView{}
+	view := &inviteView{Gone: asked == nil && r.form.Get("asked") != ""}
 	if asked == nil {
 		return s.inviteForm(r, view)
 	}

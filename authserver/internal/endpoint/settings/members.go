@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -10,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -24,10 +26,18 @@ type membersView struct {
 	listView[membership.Member]
 	Invitations []membership.Invitation
 	Invited     listPage
+	Filter      memberFilter
+	Requests    []askedView // open requests for access, if the user can answer them
+	Asking      listPage
 	Sent        []membership.Sent // just now, with links that the page shows once
 	Now         time.Time         // tells which invitations have expired
-	Without     int               // number of members without a second factor
+	Without     int               // number of members without two-step sign-in
 	May         bool              // the user has used a second factor, and may require it
+}
+
+// Role returns the title of the role of a member, or "".
+func (*membersView) Role(permissions perm.Set) string {
+	return membership.PresetOf(permissions, perm.FullSet()).Title
 }
 
 // Seen is what the form of an invitation sends back, so that it renews the invitation once.
@@ -55,7 +65,7 @@ func (s *Settings) listMembers(r *request) error {
 	if r.failed = cmp.Or(r.failed, err); r.failed != nil {
 		return r.failed
 	}
-	view := &membersView{Now: s.Now(), Sent: r.sent, May: r.user.SecondFactor.Satisfies()}
+	view := &membersView{Now: s.Now(), Sent: r.sent, May: r.user.SecondFactor.Satisfies(), Filter: readFilter(r)}
 	for _, m := range all[:min(len(all), listedByName)] {
 		if !m.SecondFactor && !m.Disabled {
 			view.Without++
@@ -63,49 +73,132 @@ func (s *Settings) listMembers(r *request) error {
 	}
 	var listed []membership.ListedMember
 	if len(all) > listedByName {
-		listed, view.List = s.latestMembers(r)
+		listed, view.List = s.latestMembers(r, view.Filter)
 	} else {
 		slices.SortFunc(all, func(a, b membership.ListedMember) int {
-			names := strings.Compare(spelling.Fold(a.Name), spelling.Fold(b.Name))
+			names := strings.Compare(spelling.Plain(a.Name), spelling.Plain(b.Name))
 			return cmp.Or(names, strings.Compare(a.Email, b.Email))
 		})
-		listed, view.List = listing[membership.ListedMember]{
-			Of: "members",
-			Text: func(m membership.ListedMember) []string {
-				return []string{m.Name, m.Email, strings.Join(m.Permissions.Strings(), " ")}
-			},
-		}.Select(r, all)
+		listed, view.List = view.Filter.Select(r, all)
 	}
 	if r.failed == nil {
 		view.Rows, r.failed = s.Store.WorkspaceMembers(r.ctx(), r.here.Workspace.ID, membership.UserIDs(listed))
+	}
+	if r.here.Permissions.Has(perm.AccountWriteMembers) {
+		for _, q := range read(r, s.Store.AccessRequests, r.here.Workspace.ID) {
+			view.Requests = append(view.Requests, r.askedView(q))
+		}
+		asking := listing[askedView]{Of: "requests", Parameter: "requests", Size: shortPage}
+		view.Requests, view.Asking = asking.Select(r, view.Requests)
 	}
 	open := listing[membership.Invitation]{Of: "invitations", Parameter: "invitations", Size: shortPage}
 	view.Invitations, view.Invited = open.Select(r, invitations)
 	return r.show("members", view)
 }
 
-// latestMembers returns the page of a large workspace that the URL selects.
-func (s *Settings) latestMembers(r *request) (listed []membership.ListedMember, list listPage) {
-	from := readMark(r.query().Get("before"))
-	list = listPage{Of: "members", All: listedByName, Many: true, Words: readWords(r.query(), "q")}
-	page := membership.MemberPage{Before: from.At, UserID: from.ID, Words: list.Words, Limit: pageSize + 1}
-	read := func() (err error) {
-		listed, err = s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID, page)
-		return err
+// A memberFilter is the submitted search form of the list.
+type memberFilter struct {
+	Words      string
+	Permission perm.Permission // that the members have, or ""
+	TwoStep    string          // on, off, or "" for any; for who may change members alone
+}
+
+func readFilter(r *request) (f memberFilter) {
+	f.Words = readWords(r.query(), "q")
+	if p := perm.Permission(r.query().Get("permission")); perm.Known(p) {
+		f.Permission = p
 	}
-	if list.Words == "" {
-		r.failed = read()
-	} else if r.failed = r.search(read); errors.Is(r.failed, context.DeadlineExceeded) { // it may read every member
-		r.showError(ui.MessageOf("search too long", ""))
-		r.failed = errAnswered
+	if state := r.query().Get("two-step"); r.here.Permissions.Has(perm.AccountWriteMembers) &&
+		(state == "on" || state == "off") {
+		f.TwoStep = state
 	}
-	if len(listed) > pageSize {
-		listed = listed[:pageSize]
-		last := listed[pageSize-1]
-		list.Later = r.path(r.section) + "&before=" + writeMark(audit.Cursor{At: last.Since, ID: last.UserID})
-		if list.Words != "" {
-			list.Later += "&q=" + url.QueryEscape(list.Words)
+	return f
+}
+
+// Filters reports whether the filter leaves members out.
+func (f memberFilter) Filters() bool { return f != memberFilter{} }
+
+// Narrows reports whether the filter has more than words.
+func (f memberFilter) Narrows() bool { return f.Permission != "" || f.TwoStep != "" }
+
+// All returns the permissions that the form offers.
+func (memberFilter) All() []perm.Entry { return perm.All() }
+
+// fits reports whether a member is one of those that the filter looks for. Marks of letters do not count.
+func (f memberFilter) fits(m membership.ListedMember) bool {
+	words := spelling.Plain(spelling.Search(f.Words))
+	return (f.Permission == "" || m.Permissions.Has(f.Permission)) &&
+		(f.TwoStep == "" || m.SecondFactor == (f.TwoStep == "on")) &&
+		(strings.Contains(spelling.Plain(m.Name), words) || strings.Contains(spelling.Plain(m.Email), words))
+}
+
+// link returns the link to another page with the filter, or "" for "".
+func (f memberFilter) link(path string) string {
+	for _, parameter := range [][2]string{
+		{"q", f.Words}, {"permission", string(f.Permission)}, {"two-step", f.TwoStep},
+	} {
+		if path != "" && parameter[1] != "" {
+			path += "&" + parameter[0] + "=" + url.QueryEscape(parameter[1])
 		}
+	}
+	return path
+}
+
+// Select returns the page of a list of all members that the URL selects.
+func (f memberFilter) Select(
+	r *request, all []membership.ListedMember,
+) ([]membership.ListedMember, listPage) {
+	number := len(all)
+	found := slices.DeleteFunc(all, func(m membership.ListedMember) bool { return !f.fits(m) })
+	rows, list := listing[membership.ListedMember]{Of: "members"}.Select(r, found)
+	list.All, list.Words = number, f.Words
+	list.Previous, list.Later = f.link(list.Previous), f.link(list.Later)
+	return rows, list
+}
+
+// A search of a large workspace reads the latest members in parts of searchPart, and at most searchParts of them. Its
+// page then leads to one that goes on.
+const searchPart, searchParts = 2000, 10
+
+// latestMembers returns the page of a large workspace that the URL selects.
+func (s *Settings) latestMembers(r *request, f memberFilter) (listed []membership.ListedMember, list listPage) {
+	from := readMark(r.query().Get("before"))
+	list = listPage{Of: "members", All: listedByName, Many: true, Words: f.Words}
+	page, fits := membership.MemberPage{Before: from.At, UserID: from.ID, Limit: pageSize + 1}, f
+	if workspace.PlausibleEmail(f.Words) {
+		page.Email, fits.Words = f.Words, "" // in any spelling
+	} else if f.Filters() {
+		page.Limit = searchPart
+	}
+	search := func() error {
+		for range searchParts {
+			part, err := s.Store.ListedMembers(r.ctx(), r.here.Workspace.ID, page)
+			for _, m := range part {
+				page.Before, page.UserID = m.Since, m.UserID
+				if fits.fits(m) {
+					listed = append(listed, m)
+				}
+				if len(listed) > pageSize {
+					listed = listed[:pageSize]
+					page.Before, page.UserID = listed[pageSize-1].Since, listed[pageSize-1].UserID
+					return nil
+				}
+			}
+			if err != nil || len(part) < page.Limit {
+				page.UserID = uuid.Nil // the end
+				return err
+			}
+		}
+		return nil
+	}
+	if f.Filters() {
+		r.failed = r.search(search)
+	} else {
+		r.failed = search()
+	}
+	if page.UserID != uuid.Nil {
+		mark := writeMark(audit.Cursor{At: page.Before, ID: page.UserID})
+		list.Later = f.link(r.path(r.section) + "&before=" + mark)
 	}
 	return listed, list
 }
@@ -135,43 +228,23 @@ func (r *request) actor() membership.Actor {
 // setSecondFactor takes state: on or off. Only a user who has used a second factor at this sign-in can switch it on, so
 // that users do not lock themselves out.
 func (s *Settings) setSecondFactor(r *request) error {
-	state, notice := r.form.Get("state"), "Members of "+r.here.Workspace.Name+" need a second factor now."
+	state, notice := r.form.Get("state"), "Members of "+r.here.Workspace.Name+" need two-step sign-in now."
 	switch state {
 	case "on":
 	case "off":
-		notice = "Members of " + r.here.Workspace.Name + " no longer need a second factor."
+		notice = "Members of " + r.here.Workspace.Name + " no longer need two-step sign-in."
 	default:
 		return s.listMembers(r.refuse(http.StatusBadRequest,
-			"Choose whether members need a second factor. Nothing was changed."))
+			"Choose whether members need two-step sign-in. Nothing was changed."))
 	}
 	event := r.eventHere(audit.SecondFactorChanged, "tenant:"+r.here.Workspace.ID.String(),
 		map[string]any{"state": state}, perm.AccountWriteMembers)
 	err := s.Store.RequireSecondFactor(r.ctx(), r.here.Workspace.ID, state == "on", event)
 	if errors.Is(err, session.ErrSecondFactor) {
 		return s.listMembers(r.refuse(http.StatusForbidden,
-			"Nothing was changed. You must sign in with a second factor yourself before you require it of others."))
+			"Nothing was changed. Use two-step sign-in yourself before you require it of others."))
 	}
 	return r.done(err, notice)
-}
-
-// An askedView is a request for access whose values a form contains.
-type askedView struct {
-	membership.SentRequest
-	NotHeld perm.Set // requested permissions that the user of the page cannot give
-}
-
-// askedBy reads the access request of the user id in the workspace. It returns nil if there is none, or if the user of
-// the page cannot change members. The link in the administrators' mail contains the id.
-func (s *Settings) askedBy(r *request, id string) (*askedView, error) {
-	user, err := web.ParseID(id)
-	if err != nil || !r.here.Permissions.Has(perm.AccountWriteMembers) {
-		return nil, nil
-	}
-	asked, err := s.Store.LastAccessRequest(r.ctx(), r.here.Workspace.ID, user)
-	if asked == nil || err != nil {
-		return nil, err
-	}
-	return &askedView{*asked, asked.Permissions.Without(r.here.Permissions)}, nil
 }
 
 // A memberView is the page of one member.
@@ -180,6 +253,12 @@ type memberView struct {
 	Member  membership.Member
 	Choices perm.Set   // permissions that the user may leave or give
 	Asked   *askedView // the request that selected permissions, or nil
+	Gone    bool       // the link led to a request that is no longer open
+}
+
+// Role returns the title of the role of the member, or "".
+func (v *memberView) Role() string {
+	return membership.PresetOf(v.Member.Permissions, perm.FullSet()).Title
 }
 
 // A role is a preset of the form with permissions.
@@ -240,6 +319,8 @@ func (s *Settings) showMember(r *request) (err error) {
 		return r.done(err, "")
 	}
 	view := &memberView{Member: m, Choices: r.here.Permissions.Union(m.Permissions)}
+	view.Gone = asked == nil && r.http.Method != http.MethodPost && r.form.Get("asked") != "" &&
+		r.here.Permissions.Has(perm.AccountWriteMembers)
 	view.Title = m.Name
 	chosen, seen := m.Permissions, m.Permissions // seen are those that the page showed
 	if r.problems.Of("permissions") != "" {

@@ -55,7 +55,7 @@ var posts = []string{
 	"/settings/security/sign-out-others", "/settings/security/tokens/revoke", connectors + "/policy",
 	connectors + "/disconnect", connectors + "/llm", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/codes.txt", authenticatorPath + "/remove", members + "/invite", members + "/renew",
-	members + "/withdraw",
+	members + "/withdraw", members + "/requests",
 	members + "/permissions", members + "/remove", members + "/leave", members + "/second-factor", namePath, deletePath,
 	"/settings/user/email", "/settings/security/mails", "/settings/security/password",
 	"/settings/security/password/remove", "/settings/passkey-offer", webhooks,

@@ -270,6 +270,7 @@ func (r *request) withOutcome(did outcome) *request {
 var refusals = map[error]string{
 	authenticator.ErrExists:    "An app is set up already.",
 	membership.ErrNoInvitation: "The invitation was already answered or withdrawn.",
+	membership.ErrAnswered:     "This request was already answered.",
 	membership.ErrNoMember:     "This person is no longer a member.",
 	client.ErrUnknown:          "The application is no longer registered.",
 	errTokenOver:               "The token is no longer active.",

@@ -208,6 +208,7 @@ func (s *Settings) workspaceRoutes() []route {
 		{"/settings/members/member", membersSection, s.showMember, nil},
 		{"/settings/members/invite", inviteSection, s.showInvite, nil},
 		{"/settings/members/invite", membersSection, nil, s.changesMembers(s.invite)},
+		{"/settings/members/requests", membersSection, nil, s.changesMembers(s.answerRequest)},
 		{"/settings/members/renew", membersSection, nil, s.changesMembers(s.renewInvitation)},
 		{"/settings/members/withdraw", membersSection, nil, s.changesMembers(s.withdrawInvitation)},
 		{"/settings/members/permissions", membersSection, nil, s.changesMembers(s.setPermissions)},
@@ -316,8 +317,9 @@ type Workspaces interface {
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
 	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
 	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
-	// LastAccessRequest reads the last request of a user in the workspace, or returns nil.
-	LastAccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (*membership.SentRequest, error)
+	AccessRequests(ctx context.Context, workspaceID uuid.UUID) ([]membership.SentRequest, error)
+	// AccessRequest returns membership.ErrAnswered if the user has no open request.
+	AccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (membership.SentRequest, error)
 	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 

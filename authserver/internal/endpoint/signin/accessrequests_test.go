@@ -111,6 +111,56 @@ func TestR2_OthersAreLimitedAndMembersAreNot(t *testing.T) {
 	page.Lacks(unasked.Email)
 }
 
+// The list of requests on the page of members: one administrator answers each, once.
+func TestR3_RequestsAreAnsweredOnce(t *testing.T) {
+	site := sharedWithMail(t)
+	const answers = "/settings/members/requests"
+	manages := []perm.Permission{perm.AccountReadMembers, perm.AccountWriteMembers, perm.ProgrammesRead}
+	boss, other := site.SignedIn(site.Member(manages...)), site.SignedIn(site.Member(manages...))
+	asks := func(who browsertest.Person, asked perm.Permission) {
+		site.Fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
+			values ($1, $2, array[$3], 'Donor Desk', false) on conflict (user_id, tenant_id)
+			do update set permissions = excluded.permissions, asked_at = clock_timestamp()`,
+			who.ID, site.Fixture.WorkspaceID, string(asked))
+	}
+	page := func(b *browsertest.Browser) *browsertest.Page { return b.Get("/settings/members") }
+	page(boss).Lacks("Requests for access")
+	sam, kim := site.Member(perm.EngageReadForms), site.Stranger()
+	asks(sam, perm.ProgrammesRead)
+	stale := page(other).Says("Requests for access", "To connect Donor Desk")
+	site.SignedIn(site.Member(perm.AccountReadMembers)).Get("/settings/members").Lacks("Requests for access")
+	page(boss).Send(answers, browsertest.Fields{"decision": "perhaps"}).Wants(http.StatusBadRequest, "Choose Approve")
+	page(boss).Send(answers, browsertest.Fields{"decision": "approve"}).Follow().Says("The request was approved.").
+		Lacks("Requests for access")
+	site.Rows(1, "memberships", `user_id = $1
+		and permissions @> '{programmes:read:programmes,engage:read:forms}'`, sam.ID)
+	stale.Send(answers, browsertest.Fields{"decision": "approve"}).Follow().Says("This request was already answered.")
+	stale.Send(answers, browsertest.Fields{"decision": "decline"}).Follow().Says("This request was already answered.")
+
+	asks(sam, perm.ProgrammesWrite) // that the administrator does not hold
+	lacks := page(boss).Says("you cannot approve this")
+	lacks.Send(answers, browsertest.Fields{"decision": "approve"}).Wants(http.StatusForbidden,
+		"You do not have “Add and change programmes”")
+	link := "/settings/members/member?tenant=" + site.Fixture.WorkspaceID.String() + "&id=" + sam.ID.String() +
+		"&asked=1"
+	boss.Get(link).Lacks("no open request")
+	lacks.Send(answers, browsertest.Fields{"decision": "decline"}).Follow().Says("The request was declined.").
+		Lacks("Requests for access")
+	site.Rows(1, "audit_events", `action = $1 and user_id = $2`, audit.AccessDeclined, sam.ID)
+	boss.Get(link).Says("no open request for access")
+	asks(sam, perm.ProgrammesWrite) // a later request is open again
+	page(boss).Says("Requests for access").Send(answers, browsertest.Fields{"decision": "decline"})
+
+	asks(kim, perm.ProgrammesRead)
+	page(boss).Says("Not a member yet").Send(answers, browsertest.Fields{"decision": "approve"}).Follow().
+		Says("We sent an invitation to " + kim.Email).Lacks("Requests for access")
+	site.Rows(1, "invitations", `email = $1 and ended_at is null`, kim.Email)
+	asks(kim, perm.ProgrammesRead)
+	invite := boss.Get("/settings/members?asked=" + kim.ID.String()).Follow()
+	invite.Send("/settings/members/invite", browsertest.Fields{"replace": kim.Email}).Wants(http.StatusSeeOther)
+	page(boss).Lacks("Requests for access") // an invitation answers it
+}
+
 // Only pages that know the workspace offer the button, so that it does not tell whether a workspace exists.
 func TestR1_NoRequestAboutOtherWorkspaces(t *testing.T) {
 	site := sharedWithMail(t)

@@ -59,6 +59,9 @@ func (a *Accounts) SaveInvitations(
 		tx.exec(`delete from account.invitations where tenant_id = $1
 			and coalesce(ended_at, expires_at) < now() - interval '30 days'`, workspaceID)
 		for i := range saved {
+			if saved[i].Answers != nil {
+				tx.answerRequest(workspaceID, *saved[i].Answers)
+			}
 			tx.saveInvitation(&saved[i])
 		}
 		tx.countInvitations(saved)
@@ -70,7 +73,7 @@ func (a *Accounts) SaveInvitations(
 	return saved, err
 }
 
-// unsent returns the drafts that were not stored before, or fails with membership.ErrSent if all were, or with a *Taken.
+// unsent returns the drafts that were not stored before, or fails with membership.ErrSent or a *Taken.
 func (t *transaction) unsent(workspaceID uuid.UUID, drafts []membership.Draft) (unsent []membership.Draft) {
 	type known struct {
 		ID           uuid.UUID
@@ -122,6 +125,9 @@ where (select count(*) from account.invitations where tenant_id = $2 and ended_a
 returning made.created_at, made.expires_at`, d.ID, d.WorkspaceID, d.Email, d.Permissions.Strings(), d.InviterID,
 		credential.Hash(d.Token.Reveal()), membership.Life, maxOpenInvitations, t.db.mails != nil).
 		find(&d.Created, &d.Expires), membership.ErrTooManyInvited)
+	t.exec(`update account.access_requests set answered_at = now() where tenant_id = $1
+		and user_id = (select id from account.users where email = any($2) limit 1)`,
+		d.WorkspaceID, spelling.Spellings(d.Email))
 }
 
 // RenewInvitation gives an unanswered invitation that expires at d.Expires another token, inviter and end, with the
@@ -180,8 +186,8 @@ select which, extract(epoch from sent_at + @window::interval - now())::float8 fr
     order by sent_at desc offset @perAddress - 1 limit 1)
 ) as reached`
 
-// countInvitations counts the messages of invitations, in the order of their addresses: two transactions that invite the
-// same people would else wait for each other.
+// countInvitations counts the messages of invitations, in the order of their addresses: two transactions that invite
+// the same people would else wait for each other.
 func (t *transaction) countInvitations(drafts []membership.Draft) {
 	emails := map[string]membership.Invitation{}
 	for _, d := range drafts {

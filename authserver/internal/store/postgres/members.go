@@ -8,7 +8,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
-	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -115,18 +114,15 @@ func (a *Accounts) ListedMembers(
 	if !page.Before.IsZero() {
 		chosen += ` and (l.created_at, l.user_id) < (@before, @user)`
 	}
-	if workspace.PlausibleEmail(page.Words) {
+	if page.Email != "" {
 		chosen += ` and l.user_id in (select s.id from account.users s where s.email = any(@addresses))`
-	} else if page.Words != "" {
-		chosen += ` and exists (select from account.users s where s.id = l.user_id and strpos(
-			lower(s.name || ' ' || s.email || ' ' || array_to_string(l.permissions, ' ')), lower(@words)) > 0)`
 	}
 	scan := withPermissions(func(m *membership.ListedMember) *perm.Set { return &m.Permissions })
 	return listLong(ctx, a.db, "list members", scan, `select `+listedMemberFields+`
 		from (`+chosen+` order by l.created_at desc, l.user_id desc limit @limit) m
 		join account.users u on u.id = m.user_id order by m.created_at desc, m.user_id desc`,
 		pgx.NamedArgs{"tenant": workspaceID, "before": page.Before, "user": page.UserID,
-			"words": spelling.Search(page.Words), "addresses": spelling.Spellings(page.Words), "limit": page.Limit})
+			"addresses": spelling.Spellings(page.Email), "limit": page.Limit})
 }
 
 var scanMember = withPermissions(func(m *membership.Member) *perm.Set { return &m.Permissions })
@@ -182,6 +178,12 @@ func (a *Accounts) ChangePermissions(
 			return
 		}
 		tx.setPermissions(c.WorkspaceID, c.UserID, former, c.Permissions)
+		if c.Answers != nil {
+			tx.answerRequest(c.WorkspaceID, *c.Answers)
+		}
+		tx.exec(`update account.access_requests set answered_at = now()
+			where tenant_id = $1 and user_id = $2 and permissions && $3`,
+			c.WorkspaceID, c.UserID, c.Permissions.Without(former).Strings())
 		event.Detail["former"] = former.Strings()
 		tx.mailMember(mail.PermissionsChanged, c.WorkspaceID, c.UserID, c.Permissions)
 	})
@@ -255,145 +257,4 @@ where m.tenant_id = $1 and $2 = any(m.permissions) order by u.email for update o
 		}
 	})
 	return appointed, err
-}
-
-// managersSQL selects the members who can give access: those with the permission @decides who hold the requested
-// permissions or, if there are none, all with @decides. With @mailed, it omits members who turned this mail off.
-const managersSQL = `
-with managers as (
-  select u.id, u.name, u.email, m.created_at, m.permissions @> @needs as holds
-  from account.memberships m join account.users u on u.id = m.user_id and u.disabled_at is null
-  where m.tenant_id = @tenant and u.id <> @but and @decides = any(m.permissions)
-    and not (@mailed and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = @kind))
-)
-select id as user_id, name, email from managers
-where holds or not exists (select from managers where holds)
-order by created_at, id limit @most`
-
-func managersArgs(q membership.AccessRequest, mailed bool) pgx.NamedArgs {
-	return pgx.NamedArgs{"tenant": q.WorkspaceID, "but": q.UserID, "decides": string(q.Decides()),
-		"needs": append([]string{}, q.Needs().Strings()...), "mailed": mailed,
-		"kind": string(mail.AccessRequested), "most": membership.MaxRequestRecipients}
-}
-
-var scanManager = pgx.RowToStructByName[membership.Manager]
-
-// Managers implements membership.Managers.
-func (a *Accounts) Managers(
-	ctx context.Context, q membership.AccessRequest, mailed bool,
-) ([]membership.Manager, error) {
-	return listLong(ctx, a.db, "list managers", scanManager, managersSQL, managersArgs(q, mailed))
-}
-
-// SendAccessRequest mails the request to the members who can give the access, and records the event. It changes nothing
-// if the outcome is not membership.RequestSent.
-func (a *Accounts) SendAccessRequest(
-	ctx context.Context, q membership.AccessRequest, event audit.Event,
-) (outcome membership.Outcome, err error) {
-	if a.mails == nil {
-		return membership.NoMail, nil
-	}
-	err = a.change(ctx, "ask for access", &event, func(tx *transaction) { // locks the user: one request at a time
-		var member bool
-		var managers []membership.Manager
-		outcome, member, managers = tx.mayAsk(q)
-		if outcome == membership.RequestSent {
-			outcome = tx.saveRequest(q, member)
-		}
-		if outcome != membership.RequestSent {
-			tx.noEvent = true
-			return
-		}
-		m := mail.Message{Kind: mail.AccessRequested, Data: requestData(q, member)}
-		tx.row(`select t.name, u.name, u.email from account.tenants t, account.users u
-			where t.id = $1 and u.id = $2`, q.WorkspaceID, q.UserID).
-			read(&m.Data.Workspace, &m.Data.Person, &m.Data.Email)
-		for _, manager := range managers {
-			tx.mailMessage(manager.UserID, m)
-		}
-		event.Detail["recipients"], event.Detail["member"] = len(managers), member
-	})
-	return outcome, err
-}
-
-// mayAsk returns membership.RequestSent if the user may send the request, whether the user is a member, and who gets
-// it.
-func (t *transaction) mayAsk(
-	q membership.AccessRequest,
-) (outcome membership.Outcome, member bool, managers []membership.Manager) {
-	if !t.isProven(q.UserID) {
-		return membership.RequesterUnproven, false, nil
-	}
-	held, member := t.lockMember(q.WorkspaceID, q.UserID)
-	if member && !q.LLMIntegration && !q.Policy && held.HasAll(q.Permissions) {
-		return membership.AccessGiven, member, nil
-	}
-	managers = rowsOf(t, scanManager, managersSQL, managersArgs(q, true))
-	if len(managers) == 0 {
-		return membership.NoManager, member, nil
-	}
-	return membership.RequestSent, member, managers
-}
-
-// saveRequest stores the request unless a limit is reached (R2).
-func (t *transaction) saveRequest(q membership.AccessRequest, member bool) membership.Outcome {
-	if !member {
-		t.lock("access requests " + q.WorkspaceID.String())
-		var others int
-		t.row(`select count(*) from account.access_requests
-			where tenant_id = $1 and not member and user_id <> $2 and asked_at > now() - $3::interval`,
-			q.WorkspaceID, q.UserID, membership.RequestInterval).read(&others)
-		if others >= membership.MaxRequestsByNonMembers {
-			return membership.TooManyRequests
-		}
-	}
-	saved := t.exec(`
-insert into account.access_requests as a (user_id, tenant_id, permissions, application, member, asked_at)
-values ($1, $2, $3, $4, $5, now())
-on conflict (user_id, tenant_id) do update set permissions = excluded.permissions,
-  application = excluded.application, member = excluded.member, asked_at = excluded.asked_at
-where a.asked_at <= excluded.asked_at - $6::interval`, q.UserID, q.WorkspaceID,
-		append([]string{}, q.Permissions.Strings()...), q.Application, member, membership.RequestInterval)
-	if saved == 0 {
-		return membership.RequestSentBefore
-	}
-	return membership.RequestSent
-}
-
-// requestData returns what the mail says and where its link leads.
-func requestData(q membership.AccessRequest, member bool) mail.Data {
-	d := mail.Data{
-		Permissions:    titles(q.Permissions),
-		Application:    q.Application,
-		LLMIntegration: q.LLMIntegration,
-		Policy:         q.Policy,
-	}
-	at := "?tenant=" + q.WorkspaceID.String()
-	switch {
-	case q.Policy:
-		d.Path = "/settings/connectors" + at + "#policy"
-	case q.LLMIntegration:
-		d.Path = "/settings/connectors" + at
-	case member:
-		d.Path = "/settings/members/member" + at + "&id=" + q.UserID.String() + "&asked=1"
-	default:
-		d.Path = "/settings/members" + at + "&asked=" + q.UserID.String()
-	}
-	return d
-}
-
-// LastAccessRequest reads the last request of a user in a workspace, or returns nil.
-func (a *Accounts) LastAccessRequest(
-	ctx context.Context, workspaceID, user uuid.UUID,
-) (*membership.SentRequest, error) {
-	scan := withPermissions(func(q *membership.SentRequest) *perm.Set { return &q.Permissions })
-	sent, found, err := one(ctx, a.db, "read access request", scan, `
-select u.id as user_id, u.name, u.email, a.permissions, a.application, a.asked_at as at
-from account.access_requests a join account.users u on u.id = a.user_id and u.disabled_at is null
-where a.tenant_id = $1 and a.user_id = $2 and a.asked_at > now() - $3::interval`,
-		workspaceID, user, membership.RequestsKept)
-	if !found {
-		return nil, err
-	}
-	return &sent, nil
 }
