@@ -65,6 +65,7 @@ type Config struct {
 	LogLevel             slog.Level        `env:"ALMONER_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 	RetentionSettings
 	brand.Options
+	brand.ContactOptions
 	server.TraceSettings
 
 	reading envconf.Reading
@@ -112,6 +113,7 @@ func (c *Config) Check() []error {
 	m.Require(err == nil, "ALMONER_TRUSTED_PROXIES must be addresses or ranges like 10.0.0.0/8, separated by commas")
 	m = append(m, c.RetentionSettings.Check()...)
 	m = append(m, c.Options.Check()...)
+	m = append(m, c.ContactOptions.Check()...)
 	m = append(m, c.TraceSettings.Check()...)
 	c.checkNetworks(&m)
 	c.checkMail(&m)

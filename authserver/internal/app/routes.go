@@ -252,6 +252,7 @@ func (a *App) newPages() error {
 		return err
 	}
 	pages.SetBrand(a.brand)
+	pages.SetContact(a.config.ContactOptions.Read())
 	// Each sign-in page is preceded by the cookie of its browser: its forms, scripts and links can start logins.
 	identify := func(w http.ResponseWriter, r *http.Request) { a.Sessions.BindToBrowser(w, r) }
 	a.pages = pages.With(c.offer(), settings.Sections(), identify)

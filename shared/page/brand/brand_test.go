@@ -203,3 +203,36 @@ func TestTokens_DarkSchemeIsComplete(t *testing.T) {
 		}
 	}
 }
+
+func TestContact_IsNamedByLink(t *testing.T) {
+	for o, want := range map[ContactOptions]string{
+		{}:                                   "Ask &lt;b&gt; or " + Unnamed + ".",
+		{Contact: "help@example.org"}:        `Ask &lt;b&gt; or <a href="mailto:help@example.org">help@example.org</a>.`,
+		{Contact: "https://example.org/it/"}: `Ask &lt;b&gt; or <a href="https://example.org/it/">example.org/it</a>.`,
+		{Contact: "https://example.org/?a=1&b=2", ContactName: "Zoë <IT>"}: `Ask &lt;b&gt; or ` +
+			`<a href="https://example.org/?a=1&amp;b=2">Zoë &lt;IT&gt;</a>.`,
+		{Contact: "a?cc=b@münchen.example", ContactName: "IT"}: `Ask &lt;b&gt; or ` +
+			`<a href="mailto:a%3Fcc=b@xn--mnchen-3ya.example">IT</a>.`,
+	} {
+		if got := o.Read().In("Ask <b> or " + Unnamed + "."); string(got) != want || len(o.Check()) > 0 {
+			t.Errorf("%+v: %s %v", o, got, o.Check())
+		}
+	}
+}
+
+func TestContactOptions_MistakesNameTheSetting(t *testing.T) {
+	for o, want := range map[ContactOptions]string{
+		{Contact: "help"}:                       "ALMONER_CONTACT must be",
+		{Contact: "http://example.org"}:         "ALMONER_CONTACT must be",
+		{Contact: "https://"}:                   "ALMONER_CONTACT must be",
+		{Contact: "https://ada:pw@example.org"}: "ALMONER_CONTACT must be",
+		{Contact: "javascript:alert(1)"}:        "ALMONER_CONTACT must be",
+		{ContactName: "Ada"}:                    "ALMONER_CONTACT_NAME needs",
+		{"a@example.org", "Ada\u202eb"}:         "ALMONER_CONTACT_NAME is not valid",
+	} {
+		mistakes := o.Check()
+		if len(mistakes) != 1 || !strings.HasPrefix(mistakes[0].Error(), want) || o.Read().Link() == "" {
+			t.Errorf("%+v: %v", o, mistakes)
+		}
+	}
+}

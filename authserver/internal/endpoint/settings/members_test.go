@@ -259,7 +259,7 @@ func TestMembers_UnprovenMemberGetsNoFurtherPermission(t *testing.T) {
 	browser.Get(members).Wants(http.StatusOK, "Address not confirmed")
 	page := browser.Get(memberPath(site, sam))
 	page.Wants(http.StatusOK, "Address not confirmed", "you can only take permissions away",
-		"The person who runs this service can confirm it.")
+		"Ask the person who runs this service to confirm it.")
 	form := page.Form(members + "/permissions")
 	form["permissions"] = []string{"engage:read:forms", "account:read:members"}
 	browser.Post(members+"/permissions", form).Wants(http.StatusConflict, "Nothing was changed.",

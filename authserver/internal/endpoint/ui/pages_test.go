@@ -123,9 +123,11 @@ func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
 	if pages.files[sheetFile].version == before {
 		t.Error("browsers keep the former style sheet")
 	}
+	pages.SetContact((&brand.ContactOptions{Contact: "help@example.org", ContactName: "Ada"}).Read())
 	page := httptest.NewRecorder()
-	pages.ShowError(page, httptest.NewRequest("GET", "/nowhere", nil), MessageOf("page not found", ""))
+	pages.ShowError(page, httptest.NewRequest("GET", "/nowhere", nil), MessageOf("address not proven, without mail", ""))
 	if text := page.Body.String(); !strings.Contains(text, "Harbour &lt;Trust&gt;</span>") ||
+		!strings.Contains(text, `Ask <a href="mailto:help@example.org">Ada</a> to confirm your address.`) ||
 		!strings.Contains(text, "· Harbour &lt;Trust&gt;</title>") || strings.Contains(text, "Almoner") {
 		t.Errorf("%s", text)
 	}

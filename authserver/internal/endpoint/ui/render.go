@@ -48,6 +48,7 @@ type Pages struct {
 	offer     Offer
 	identify  func(http.ResponseWriter, *http.Request) // see With
 	brand     brand.Brand
+	contact   brand.Contact
 	sections  []Section
 	log       *slog.Logger
 }
@@ -172,6 +173,8 @@ func (p *Pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset":    p.asset,
 		"brand":    func() string { return p.brand.Name() },
+		"contact":  func() template.HTML { return p.contact.Link() },
+		"named":    func(text string) template.HTML { return p.contact.In(text) },
 		"moment":   func(t time.Time) string { return t.UTC().Format(toMinute) },
 		"ago":      timeElement("ago", toMinute),
 		"agoexact": timeElement("ago", toSecond),
@@ -414,6 +417,9 @@ func (p *Pages) SetBrand(b brand.Brand) {
 		p.files[sheetFile] = newStaticFile(append(sheet, accent(colour)...))
 	}
 }
+
+// SetContact makes the pages name the contact of a deployment. It is called before any page is shown.
+func (p *Pages) SetContact(c brand.Contact) { p.contact = c }
 
 const (
 	iconFile  = "icon.svg"

@@ -9,10 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // TestTemplates_NamesAreUnique checks that no file defines a name again: all files are in one set, and the last
-// definition would replace the others without an error.
+// definition would replace the others without an error. It also checks that each sentence names the contact.
 func TestTemplates_NamesAreUnique(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(templateFiles, "templates/*.html")
@@ -29,6 +31,9 @@ func TestTemplates_NamesAreUnique(t *testing.T) {
 				t.Errorf("%s and %s define %q", other, file, found[1])
 			}
 			in[found[1]] = file
+		}
+		if strings.Contains(strings.ToLower(string(content)), brand.Unnamed) {
+			t.Errorf("%s does not name the contact of the deployment: write {{contact}}", file)
 		}
 	}
 	if len(in) < 20 {
