@@ -329,7 +329,7 @@ func TestBrowser_ShowsBrandOfDeployment(t *testing.T) {
 	browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed", "button")
 	look("form", "button")
 	connector.Connect(t, p.Person(t, ws.Owner))
-	letter := mailTo(t, box, ws.Owner.Email, "New connection")
+	letter := mailTo(t, box, ws.Owner.Email, "New connected app")
 	for _, text := range []string{letter.HTML, letter.Text} {
 		if !strings.Contains(text, "Harbour Trust") || strings.Contains(text, "Almoner") {
 			t.Errorf("the mail is %s", text)

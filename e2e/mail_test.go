@@ -116,19 +116,19 @@ func TestMails_OfConnections(t *testing.T) {
 	p, ws, box := withMail(t)
 	owner, connector := ws.Owner, ws.Connector(t, harness.ReadProgrammes)
 	tokens := connector.Connect(t, p.Person(t, owner))
-	approved := mailTo(t, box, owner.Email, "New connection")
+	approved := mailTo(t, box, owner.Email, "New connected app")
 	if !strings.Contains(approved.Text, ws.Workspace.Name) {
 		t.Errorf("%s", approved.Text)
 	}
 	next := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	connector.Refresh(t, next.RefreshToken).Tokens(t)
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)
-	replayed := mailTo(t, box, owner.Email, "A connection was ended")
+	replayed := mailTo(t, box, owner.Email, "An app was disconnected")
 	if !strings.Contains(replayed.Text, "old access key") || strings.Contains(replayed.Raw, tokens.RefreshToken) {
 		t.Errorf("%s", replayed.Text)
 	}
 	connector.Refresh(t, tokens.RefreshToken).Wants(t, http.StatusBadRequest)
-	for _, subject := range []string{"New connection", "A connection was ended"} {
+	for _, subject := range []string{"New connected app", "An app was disconnected"} {
 		if n := len(mailsTo(box, owner.Email, subject)); n != 1 {
 			t.Errorf("%d mails %q", n, subject)
 		}

@@ -104,12 +104,11 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 	i.after(`form[action="/settings/developers/webhooks"] .button-main`, "#problem", "new webhook endpoint with errors")
 }
 
-// mailPages opens the page of make run that shows the mails, and a mail as mail programs show it, below its
-// subject.
+// mailPages opens the page of make run that shows the mails, and a mail as mail programs show it.
 func mailPages(i *inspector, box *mailbox.Mailbox, user demo.User) {
 	i.t.Helper()
-	letter := mailTo(i.t, box, user.Email, "New connection")
-	shown := strings.Replace(letter.HTML, "<div", "<main><h1>"+letter.Subject+"</h1><div", 1)
+	letter := mailTo(i.t, box, user.Email, "New connected app")
+	shown := strings.Replace(letter.HTML, "<table", "<main><table", 1)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/mail" {
 			box.ServeHTTP(w, r)

@@ -244,11 +244,12 @@ func (a *App) newMail() error {
 		return fmt.Errorf("ALMONER_MAIL_FROM %w", err)
 	}
 	worker, err := mail.NewWorker(a.Store.JobDriver(), mail.WorkerDeps{
-		Schema: postgres.MailSchema,
-		Keys:   a.keys,
-		AppURL: c.AppURL,
-		Brand:  a.brand,
-		Sender: mail.NewSender(server, from, a.Now),
+		Schema:  postgres.MailSchema,
+		Keys:    a.keys,
+		AppURL:  c.AppURL,
+		Brand:   a.brand,
+		Contact: c.ContactOptions.Read(),
+		Sender:  mail.NewSender(server, from, a.Now),
 		Prepare: map[mail.Kind]func(context.Context, *mail.Message) (bool, error){
 			mail.Reset: a.prepareReset,
 		},

@@ -203,10 +203,10 @@ func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 		pages[page] = true
 		contains(t, subject, s.mail(who.Email, subject, 1).Text, append(words, s.url+page+"\n")...)
 	}
-	mailed("An account was linked to yours", linkPage, "(address "+s.address+")")
+	mailed("An account was linked to yours", linkPage, "IP address: "+s.address)
 
 	s.needs("adding a passkey", newDevice(s).addTo(b, "Laptop"), 303)
-	mailed("A passkey was added to your account", keysPage, "The passkey Laptop was added")
+	mailed("A passkey was added to your account", keysPage, "Name: Laptop")
 
 	const appPage = "/settings/security/authenticator"
 	setUp(t, b, appPage)
@@ -232,7 +232,7 @@ func TestNotices_EachChangeOfSignInIsMailedOnce(t *testing.T) {
 	for range 2 { // the second creates nothing
 		s.needs("creating a token", b.Post(tokens+"/tokens", form), 200)
 	}
-	mailed("A personal access token was created", "/settings/security#tokens", "token Nightly for the workspace")
+	mailed("A personal access token was created", "/settings/security#tokens", "Name: Nightly\n")
 
 	for action, n := range mail.Notices() {
 		if n.ByEvent && action != audit.PasskeyStopped {
@@ -337,7 +337,7 @@ func TestTokens_ExpiryIsMailedOnce(t *testing.T) {
 		equal(t, "mails about "+name, strings.Count(told.String(), "token "+name), 1)
 	}
 	equal(t, "mails", len(s.letters("", subject)), 3)
-	equal(t, "mails that name the workspace", strings.Count(told.String(), "Riverside Food Bank"), 3)
+	equal(t, "mails that name the workspace", strings.Count(told.String(), "Almoner · Riverside Food Bank"), 3)
 }
 
 // If a deployment sets a brand name, passkeys, logs and mails show it and never the name Almoner.

@@ -208,13 +208,16 @@ func TestLetters_OperatorsChangeSaysWhoToTell(t *testing.T) {
 	here := site{appURL: "https://app.example.org"}
 	for _, kind := range []Kind{PasswordChanged, PasskeyRemoved, AuthenticatorRemoved, AccountUnlinked, EmailChanged} {
 		for operator, want := range map[bool]string{
-			true: "UTC by the person who runs this service. ", false: "UTC (address 192.0.2.1). ",
+			true: "\nChanged by: the person who runs this service\n", false: "\nIP address: 192.0.2.1\n",
 		} {
-			content, err := here.render(Message{Kind: kind, Data: Data{Operator: operator, Network: "192.0.2.1"}})
-			text := strings.Join(strings.Fields(content.Text), " ")
-			told := strings.Contains(text, "tell the person who runs app.example.org")
-			if err != nil || !strings.Contains(text, want) || told != (operator || kind == EmailChanged) ||
-				operator && strings.Contains(text, "If this was not you") {
+			data := Data{Operator: operator}
+			if !operator {
+				data.Network = "192.0.2.1"
+			}
+			content, err := here.render(Message{Kind: kind, Data: data})
+			told := strings.Contains(content.Text, "tell the person who runs this service or an administrator")
+			if err != nil || !strings.Contains(content.Text, want) || told != (operator || kind == EmailChanged) ||
+				operator && strings.Contains(content.Text, "If this was not you") {
 				t.Errorf("%s, operator %v: %v\n%s", kind, operator, err, content.Text)
 			}
 		}
@@ -224,10 +227,13 @@ func TestLetters_OperatorsChangeSaysWhoToTell(t *testing.T) {
 func TestRender_NamesBrandOfDeployment(t *testing.T) {
 	b, err := (&brand.Options{BrandName: "Harbour <Trust>", BrandColour: "#7a1fa2"}).Read()
 	must(t, err)
-	here := site{"https://app.example.org", b}
+	contact := (&brand.ContactOptions{Contact: "help@example.org", ContactName: "Ada <IT>"}).Read()
+	here := site{"https://app.example.org", b, contact}
 	content, err := here.render(Message{Kind: Reset, Name: "Ada", Token: "s3cret", Expires: time.Now()})
-	if err != nil || !strings.HasSuffix(content.Text, "-- \nHarbour <Trust> at app.example.org\n") ||
+	if err != nil || !strings.HasSuffix(content.Text,
+		"-- \nHarbour <Trust> at app.example.org\nQuestions? Ask Ada <IT> (help@example.org).\n") ||
 		!strings.Contains(content.HTML, "Harbour &lt;Trust&gt; at app.example.org") ||
+		!strings.Contains(content.HTML, `Ask <a href="mailto:help@example.org">Ada &lt;IT&gt;</a>.`) ||
 		!strings.Contains(content.HTML, "background:#7a1fa2;color:#ffffff") {
 		t.Errorf("%v %s %s", err, content.Text, content.HTML)
 	}

@@ -1,7 +1,9 @@
 // Package mail queues e-mails in the transaction of their cause and sends them by SMTP.
 //
-//	letters.json  the kinds: the audit actions that they are about, and their texts
-//	message.go    Message, Kind, Data: what other packages fill in; the plain text and HTML of a letter
+//	letters.json  the kinds: the audit actions that they are about, and their links
+//	languages     the texts of the kinds, a file for each language
+//	message.go    Message, Kind, Data: what other packages fill in
+//	letter.go     the plain text and HTML of a letter
 //	queue.go      Queue.Add: the job of a message, in the caller's transaction; Worker: sends the jobs, and retries
 //	smtp.go       the mail server's URL and the Sender
 //
@@ -17,16 +19,11 @@
 package mail
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"encoding/json"
-	"fmt"
-	htmltemplate "html/template"
-	"net/url"
 	"strings"
 	"sync"
-	"text/template"
 	"time"
 	"unicode"
 
@@ -34,7 +31,6 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
-	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // A Kind is the type of a message. It is a label of a metric and a value in account.unwanted_mails.
@@ -90,7 +86,10 @@ type Message struct {
 	Kind    Kind      `json:"kind"`
 	Address string    `json:"address"`        // of the recipient
 	Name    string    `json:"name,omitempty"` // of the recipient, or ""
-	Data    Data      `json:"data"`
+	// Language is one of Languages, or "". Zone is the time zone of the recipient, such as Europe/London, or "".
+	Language string `json:"language,omitempty"`
+	Zone     string `json:"zone,omitempty"`
+	Data     Data   `json:"data"`
 	// Token is the secret of the link, for Invitation, Reset, EmailChangeOld and EmailChangeNew.
 	Token credential.Secret `json:"-"`
 	// Expires is the end of the link, or the zero time for the end of the kind. The message is not sent later (M3).
@@ -176,17 +175,14 @@ var notices = sync.OnceValue(func() map[audit.Action]Notice {
 	return all
 })
 
-// A kind describes the messages of one Kind. Its texts are templates of facts.
+// A kind describes the messages of one Kind. Its texts are in the languages.
 type kind struct {
 	Notice         // of the Actions
 	Choice  string // as Kind.Choice returns it
 	Actions []audit.Action
-	Days    int // number of days after which a queued message is no longer sent; 2 if 0
-	Subject text
-	Lines   []text // paragraphs; one without text is left out
-	Button  text   // text of the link
-	Path    text   // local path of the link
-	After   []text // paragraphs below the link
+	Days    int      // number of days after which a queued message is no longer sent; 2 if 0
+	Path    text     // local path of the link
+	Details []string // names of details, which the letter shows below its lines
 }
 
 // ResetLife is how long a link to set a new password works.
@@ -199,19 +195,6 @@ func (k kind) life() time.Duration {
 	}
 	return time.Duration(cmp.Or(k.Days, 2)) * 24 * time.Hour
 }
-
-// A text is a template. The zero value is the empty text.
-type text struct{ *template.Template }
-
-// UnmarshalText parses a template.
-func (t *text) UnmarshalText(source []byte) (err error) {
-	list := func(items []string) string { return strings.Join(items, ", ") }
-	functions := template.FuncMap{"moment": moment, "list": list}
-	t.Template, err = template.New("").Funcs(functions).Parse(string(source))
-	return err
-}
-
-func moment(at time.Time) string { return at.UTC().Format("2 January 2006, 15:04") + " UTC" }
 
 //go:embed letters.json
 var lettersJSON []byte
@@ -260,149 +243,3 @@ func (k Kind) Choice() string {
 
 // Optional reports whether recipients can turn the kind off.
 func (k Kind) Optional() bool { return k.Choice() != "" }
-
-// facts are what the texts of a letter can mention. The text of other people is cleaned (M5).
-type facts struct {
-	Data
-	Site    string    // host of the pages, which names the deployment
-	Expires time.Time // of the link
-	Secret  string    // of the link
-}
-
-// TellOperator says what to do about a change that an operator can have made.
-func (f facts) TellOperator() string {
-	return "If you did not ask for this, tell the person who runs " + f.Site +
-		" or an administrator of your workspaces."
-}
-
-// Advice says what to do about a change that the recipient did not make: own, unless an operator made it.
-func (f facts) Advice(own string) string {
-	if f.Operator {
-		return f.TellOperator()
-	}
-	return own
-}
-
-// Where describes the browser or the operator of an event, or is "".
-func (f facts) Where() string {
-	if f.Operator {
-		return " by the person who runs this service"
-	}
-	var parts []string
-	if f.Device != "" {
-		parts = append(parts, strings.Replace(f.Device, "A browser", "a browser", 1))
-	}
-	if f.Network != "" {
-		parts = append(parts, "address "+f.Network)
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(parts, ", ") + ")"
-}
-
-// A letter is the content of a message. Plain text and HTML are rendered from the same letter.
-type letter struct {
-	Subject  string
-	Lines    []string
-	Button   string
-	Link     string // the only link besides Unwanted
-	After    []string
-	Unwanted string // the page on which the recipient turns messages of this kind off, or ""
-}
-
-// write fills in the texts of a letter.
-func (k kind) write(s site, f facts) (l letter, err error) {
-	fill := func(texts ...text) (filled []string) {
-		for _, t := range texts {
-			var out strings.Builder
-			if t.Template != nil && err == nil {
-				err = t.Execute(&out, f)
-			}
-			if out.Len() > 0 {
-				filled = append(filled, out.String())
-			}
-		}
-		return filled
-	}
-	one := func(t text) string { return strings.Join(fill(t), "") }
-	l = letter{Subject: one(k.Subject), Lines: fill(k.Lines...), Button: one(k.Button), After: fill(k.After...)}
-	if k.Path.Template != nil {
-		l.Link = s.appURL + one(k.Path)
-	}
-	if k.Choice != "" {
-		l.Unwanted = s.appURL + "/settings/security"
-	}
-	return l, err
-}
-
-// A site is the deployment that sends.
-type site struct {
-	appURL string
-	brand  brand.Brand
-}
-
-// address returns the URL of the pages. Its host names the deployment in the texts.
-func (s site) address() *url.URL {
-	parsed, err := url.Parse(s.appURL)
-	if err != nil { // not an appURL that the configuration accepts
-		return &url.URL{Host: "localhost"}
-	}
-	return parsed
-}
-
-//go:embed letter.html
-var letterHTML string
-
-// letterPage is the HTML of every letter. It loads nothing: no image, no style sheet, no tracking.
-var letterPage = htmltemplate.Must(htmltemplate.New("letter").Parse(letterHTML))
-
-// render writes a message. Its data are cleaned first (M5).
-func (s site) render(m Message) (Envelope, error) {
-	k, ok := kindOf(m.Kind)
-	if !ok {
-		return Envelope{}, fmt.Errorf("there is no message of the kind %q", m.Kind)
-	}
-	m.Data, m.Name = m.Data.cleaned(), clean(m.Name)
-	l, err := k.write(s, facts{m.Data, s.address().Host, m.Expires, m.Token.Reveal()})
-	if err != nil {
-		return Envelope{}, fmt.Errorf("write a message: %w", err)
-	}
-	place := s.brand.Name() + " at " + s.address().Host
-	var page bytes.Buffer
-	colour, _ := s.brand.Colour()
-	if err := letterPage.Execute(&page, map[string]any{
-		"Letter": l,
-		"Name":   m.Name,
-		"Place":  place,
-		"Colour": colour.String(), // white text on it is readable: the setting is checked
-	}); err != nil {
-		return Envelope{}, fmt.Errorf("render a message: %w", err)
-	}
-	return Envelope{
-		MessageID: m.ID.String() + "@" + s.address().Hostname(),
-		Address:   m.Address,
-		Name:      m.Name,
-		Subject:   clean(l.Subject),
-		Text:      l.text(m.Name, place),
-		HTML:      page.String(),
-	}, nil
-}
-
-// text returns the plain text of a letter.
-func (l letter) text(name, place string) string {
-	var paragraphs []string
-	if name != "" {
-		paragraphs = append(paragraphs, "Hello "+name+",")
-	}
-	paragraphs = append(paragraphs, l.Lines...)
-	if l.Link != "" {
-		paragraphs = append(paragraphs, l.Button+":\n"+l.Link)
-	}
-	paragraphs = append(paragraphs, l.After...)
-	end := "-- \n" + place + "\n"
-	if l.Unwanted != "" {
-		end += "Turn off messages like this: " + l.Unwanted + "\n"
-	}
-	return strings.Join(append(paragraphs, end), "\n\n")
-}

@@ -122,7 +122,9 @@ type WorkerDeps struct {
 	Keys   seal.Keys
 	AppURL string
 	Brand  brand.Brand
-	Sender *Sender
+	// Contact is whom mails tell recipients to ask.
+	Contact brand.Contact
+	Sender  *Sender
 	// Prepare completes a message of a kind before it is sent, or returns false if it must not be sent. It may be
 	// called several times for one message, and has one effect.
 	Prepare map[Kind]func(ctx context.Context, m *Message) (bool, error)
@@ -147,7 +149,7 @@ func NewWorker[Tx any](driver riverdriver.Driver[Tx], d WorkerDeps) (*Worker[Tx]
 		return nil, err
 	}
 	workers := river.NewWorkers()
-	here := site{d.AppURL, d.Brand}
+	here := site{d.AppURL, d.Brand, d.Contact}
 	if err := river.AddWorkerSafely(workers, &sender{WorkerDeps: d, box: box, site: here}); err != nil {
 		return nil, fmt.Errorf("make the mail worker: %w", err)
 	}

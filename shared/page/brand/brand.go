@@ -262,3 +262,40 @@ func Override(light, dark string) string {
 	return ":root{" + light + "}@media (prefers-color-scheme:dark){:root:not([data-theme=light])" + inDark +
 		"}:root[data-theme=dark]" + inDark
 }
+
+// A Palette is the colours of one scheme, for mails, whose programs know no custom properties.
+type Palette struct {
+	Ink, Soft, Paper, Card, Line Colour
+	Button, On, Link             Colour // of the deployment
+}
+
+// Palette returns the colours of the scheme with this ground. They are those of the tokens.
+func (b Brand) Palette(ground Colour) Palette {
+	sheet := tokens
+	if ground == DarkGround {
+		sheet = dark
+	}
+	token := func(name string) Colour {
+		_, value, _ := strings.Cut(sheet, "--"+name+": ")
+		colour, err := Parse(value[:min(len(value), len("#rrggbb"))])
+		if err != nil {
+			panic("no colour " + name + " in the tokens")
+		}
+		return colour
+	}
+	p := Palette{
+		Ink:    token("ink"),
+		Soft:   token("ink-soft"),
+		Paper:  token("paper"),
+		Card:   token("card"),
+		Line:   token("line"),
+		Button: token("brand"),
+		On:     token("on-brand"),
+		Link:   token("link"),
+	}
+	if colour, own := b.Colour(); own {
+		p.Button = colour.Accent(ground).Ink
+		p.On, p.Link = p.Button.Accent(ground).On, p.Button
+	}
+	return p
+}

@@ -214,7 +214,7 @@ func TestContact_IsNamedByLink(t *testing.T) {
 		{Contact: "a?cc=b@münchen.example", ContactName: "IT"}: `Ask &lt;b&gt; or ` +
 			`<a href="mailto:a%3Fcc=b@xn--mnchen-3ya.example">IT</a>.`,
 	} {
-		if got := o.Read().In("Ask <b> or " + Unnamed + "."); string(got) != want || len(o.Check()) > 0 {
+		if got := o.Read().In("Ask <b> or "+Unnamed+".", Unnamed); string(got) != want || len(o.Check()) > 0 {
 			t.Errorf("%+v: %s %v", o, got, o.Check())
 		}
 	}

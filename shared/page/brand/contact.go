@@ -56,7 +56,7 @@ type Contact struct {
 
 // Link returns the contact as a page names it: a link, or Unnamed.
 func (c Contact) Link() template.HTML {
-	if c.link == "" {
+	if !c.Named() {
 		return Unnamed
 	}
 	name := c.name
@@ -66,7 +66,26 @@ func (c Contact) Link() template.HTML {
 	return template.HTML(`<a href="` + html.EscapeString(c.link) + `">` + html.EscapeString(name) + `</a>`)
 }
 
-// In returns a text as HTML in which the contact stands for Unnamed.
-func (c Contact) In(text string) template.HTML {
-	return template.HTML(strings.ReplaceAll(html.EscapeString(text), Unnamed, string(c.Link())))
+// Named reports whether the deployment names a contact.
+func (c Contact) Named() bool { return c.link != "" }
+
+// In returns a text as HTML in which a link to the contact, if there is one, stands for what the text calls it.
+func (c Contact) In(text, called string) template.HTML {
+	escaped := html.EscapeString(text)
+	if c.Named() {
+		escaped = strings.ReplaceAll(escaped, html.EscapeString(called), string(c.Link()))
+	}
+	return template.HTML(escaped)
+}
+
+// Within is In for plain text, which has the address after the name.
+func (c Contact) Within(text, called string) string {
+	if !c.Named() {
+		return text
+	}
+	contact := c.address
+	if c.name != "" {
+		contact = c.name + " (" + c.address + ")"
+	}
+	return strings.ReplaceAll(text, called, contact)
 }

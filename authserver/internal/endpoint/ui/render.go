@@ -174,7 +174,7 @@ func (p *Pages) functions() template.FuncMap {
 		"asset":    p.asset,
 		"brand":    func() string { return p.brand.Name() },
 		"contact":  func() template.HTML { return p.contact.Link() },
-		"named":    func(text string) template.HTML { return p.contact.In(text) },
+		"named":    func(text string) template.HTML { return p.contact.In(text, brand.Unnamed) },
 		"moment":   func(t time.Time) string { return t.UTC().Format(toMinute) },
 		"ago":      timeElement("ago", toMinute),
 		"agoexact": timeElement("ago", toSecond),
