@@ -103,6 +103,10 @@ func TestBrowser_ForgottenPassword(t *testing.T) {
 	browser.Press(EnterKey)
 	browser.See("#workspaces")
 	wantsText(t, "the settings", browser, "Your new password is set")
+	if zones := p.Database.Count(t, `select count(*) from account.sign_ins s join account.users u on u.id = s.user_id
+		where u.email = $1 and s.time_zone <> ''`, user.Email); zones != 1 {
+		t.Errorf("%d sign-ins with the time zone of the browser", zones)
+	}
 	if changed := mailTo(t, box, user.Email, "Your password was changed"); strings.Contains(changed.Raw, chosen) {
 		t.Error("the mail has the password")
 	}

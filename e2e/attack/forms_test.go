@@ -313,6 +313,7 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/authenticator/codes.txt": {"codes": {"nonsense"}},
 		"/settings/security/authenticator/remove":    {},
 		"/settings/user/name":                        {"name": {"Mallory"}},
+		"/settings/user/mails":                       {"language": {"cy"}},
 		"/settings/user/delete":                      {"confirm": {"yes"}},
 		"/settings/user/email":                       {"email": {"eve@evil.example"}},
 		"/settings/connectors/llm":                   {"state": {"off"}, "confirm": {"yes"}},

@@ -280,8 +280,12 @@ func queueMail(store *postgres.Store, keys seal.Keys, now func() time.Time) erro
 func (a *App) prepareReset(ctx context.Context, m *mail.Message) (bool, error) {
 	event := audit.Anonymous(audit.UserResetRequested, "", "", m.Data.Network)
 	to, made, err := a.Store.BeginReset(ctx, m.Address, password.HashToken(m.Token), m.Expires, event)
-	m.Name, m.Address = to.Name, to.Email
-	return made, err
+	if err != nil || !made {
+		return false, err
+	}
+	recipient, err := a.Store.MailRecipient(ctx, to.ID)
+	*m = m.To(recipient)
+	return err == nil, err
 }
 
 // queueWebhookMails looks every ten seconds for webhook endpoints that resourceapi has disabled, and queues the mails

@@ -3,6 +3,7 @@ package app_test
 import (
 	"encoding/base32"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -104,6 +105,31 @@ func TestSignIn_NewBrowserIsMailed(t *testing.T) {
 	contains(t, "the mail", m.Text, s.address)
 	omits(t, "the mail", m.HTML, "<img", "<script")
 	equal(t, "mails", len(s.box.Messages(who.Email)), 1)
+}
+
+// Mails are in the language that the recipient chose, and write times in the zone that the browser reported at the last
+// sign-in that reported one.
+func TestMail_IsInLanguageAndZoneOfRecipient(t *testing.T) {
+	s := mailing(t)
+	who := s.person()
+	b := s.browser()
+	b.SetCookies([]*http.Cookie{{Name: "zone", Value: "Asia/Kathmandu", Path: "/login"}})
+	b.SignIn(who)
+	const path = "/settings/user/mails"
+	page := b.Get("/settings/user")
+	refused := page.Send(path, browsertest.Fields{"language": "xx"})
+	s.wants("another language", refused, 400, "Choose one of the languages.")
+	done := page.Send(path, browsertest.Fields{"language": "cy"}).Follow()
+	s.wants("the page", done, 200, "The language of your e-mails was saved.")
+	equal(t, "the chosen language", done.Form(path).Get("language"), "cy")
+	s.recorded(1, audit.UserMailsChanged, who.ID)
+
+	other := s.browser()
+	other.SetCookies([]*http.Cookie{{Name: "zone", Value: "../../etc/passwd", Path: "/login"}})
+	other.SignIn(who)
+	contains(t, "the mail", s.mail(who.Email, "Mewngofnodi newydd i'ch cyfrif", 1).Text, "Pryd: ", " UTC+0545\n")
+	s.browser().Get(forgottenPage).Send(forgottenPage, browsertest.Fields{"email": who.Email})
+	contains(t, "the link", s.mail(who.Email, "Gosod cyfrinair newydd", 1).Text, " UTC+0545.")
 }
 
 // An invitation, a change of permissions and a removal are mailed.

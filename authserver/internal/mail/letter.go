@@ -14,6 +14,7 @@ import (
 	"sync"
 	"text/template"
 	"time"
+	_ "time/tzdata" // the images have no time zones
 	"unicode"
 	"unicode/utf8"
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	netmail "net/mail"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -262,5 +264,75 @@ func TestWork_LeavesUnknownKindToOtherProcesses(t *testing.T) {
 	now = now.Add(time.Hour)
 	if _, cancelled := errors.AsType[*river.JobCancelError](work()); !cancelled {
 		t.Errorf("not cancelled after it expired: %v", work())
+	}
+}
+
+// TestLanguages_HaveEachTextWithItsFacts compares the files to English, text by text.
+func TestLanguages_HaveEachTextWithItsFacts(t *testing.T) {
+	t.Parallel()
+	fact := regexp.MustCompile(`\{\{(?:or |with |if (?:not )?|else if )?\.[^{}` + "`" + `]*|\.[A-Z]\w*`)
+	var compare func(at string, english, other any)
+	compare = func(at string, english, other any) {
+		switch english := english.(type) {
+		case map[string]any:
+			translated, _ := other.(map[string]any)
+			if len(translated) != len(english) {
+				t.Errorf("%s has %d texts, English has %d", at, len(translated), len(english))
+			}
+			for name, text := range english {
+				compare(at+"."+name, text, translated[name])
+			}
+		case []any:
+			translated, _ := other.([]any)
+			for i, text := range english {
+				if len(translated) != len(english) {
+					t.Errorf("%s has %d texts, English has %d", at, len(translated), len(english))
+					return
+				}
+				compare(at+"["+strconv.Itoa(i)+"]", text, translated[i])
+			}
+		case string:
+			translated, _ := other.(string)
+			facts, same := fact.FindAllString(translated, -1), fact.FindAllString(english, -1)
+			if slices.Sort(facts); translated == "" || !slices.Equal(facts, slices.Sorted(slices.Values(same))) {
+				t.Errorf("%s is %q", at, translated)
+			}
+		}
+	}
+	contents := map[string]map[string]any{}
+	for _, l := range Languages() {
+		file, err := languageFiles.ReadFile("languages/" + l.Name + ".json")
+		must(t, err)
+		decoded := contents[l.Name]
+		must(t, json.Unmarshal(file, &decoded))
+		contents[l.Name] = decoded
+		compare(l.Name, contents[DefaultLanguage], decoded)
+	}
+	for _, kind := range Kinds() {
+		if texts := languageOf("en").Letters[kind]; texts.Subject.Template == nil || len(texts.Lines) == 0 {
+			t.Errorf("%s has no subject or no text", kind)
+		}
+	}
+	if all := Languages(); len(all) != 2 || all[0] != (Language{"en", "English"}) {
+		t.Errorf("%v", all)
+	}
+}
+
+func TestRender_WritesTimesInZoneAndLanguageOfRecipient(t *testing.T) {
+	t.Parallel()
+	here := site{appURL: "https://app.example.org"}
+	at := time.Date(2026, 7, 1, 23, 5, 0, 0, time.UTC)
+	for m, want := range map[[2]string]string{
+		{"", ""}:                      "When: 1 July 2026, 23:05 UTC\n",
+		{"en", "Europe/London"}:       "When: 2 July 2026, 00:05 BST\n",
+		{"cy", "Europe/London"}:       "Pryd: 2 Gorffennaf 2026, 00:05 BST\n",
+		{"xx", "Asia/Kathmandu"}:      "When: 2 July 2026, 04:50 UTC+0545\n",
+		{"en", "Local"}:               "When: 1 July 2026, 23:05 UTC\n",
+		{"en", "../../etc/localtime"}: "When: 1 July 2026, 23:05 UTC\n",
+	} {
+		content, err := here.render(Message{Kind: PasswordChanged, Language: m[0], Zone: m[1], Data: Data{At: at}})
+		if err != nil || !strings.Contains(content.Text, want) {
+			t.Errorf("%v: %v %s", m, err, content.Text)
+		}
 	}
 }

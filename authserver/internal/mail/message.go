@@ -96,6 +96,18 @@ type Message struct {
 	Expires time.Time `json:"expires"`
 }
 
+// A Recipient is a user who gets a message.
+type Recipient struct {
+	Address, Name  string
+	Language, Zone string // as in Message
+}
+
+// To returns the message with its recipient.
+func (m Message) To(r Recipient) Message {
+	m.Address, m.Name, m.Language, m.Zone = r.Address, r.Name, r.Language, r.Zone
+	return m
+}
+
 // Data are what the text mentions. Each kind uses the fields that its letter names.
 type Data struct {
 	At          time.Time `json:"at,omitzero"`

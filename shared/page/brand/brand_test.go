@@ -205,13 +205,14 @@ func TestTokens_DarkSchemeIsComplete(t *testing.T) {
 }
 
 func TestContact_IsNamedByLink(t *testing.T) {
+	const said = "Ask &lt;b&gt; or "
 	for o, want := range map[ContactOptions]string{
-		{}:                                   "Ask &lt;b&gt; or " + Unnamed + ".",
-		{Contact: "help@example.org"}:        `Ask &lt;b&gt; or <a href="mailto:help@example.org">help@example.org</a>.`,
-		{Contact: "https://example.org/it/"}: `Ask &lt;b&gt; or <a href="https://example.org/it/">example.org/it</a>.`,
-		{Contact: "https://example.org/?a=1&b=2", ContactName: "Zoë <IT>"}: `Ask &lt;b&gt; or ` +
+		{}:                                   said + Unnamed + ".",
+		{Contact: "help@example.org"}:        said + `<a href="mailto:help@example.org">help@example.org</a>.`,
+		{Contact: "https://example.org/it/"}: said + `<a href="https://example.org/it/">example.org/it</a>.`,
+		{Contact: "https://example.org/?a=1&b=2", ContactName: "Zoë <IT>"}: said +
 			`<a href="https://example.org/?a=1&amp;b=2">Zoë &lt;IT&gt;</a>.`,
-		{Contact: "a?cc=b@münchen.example", ContactName: "IT"}: `Ask &lt;b&gt; or ` +
+		{Contact: "a?cc=b@münchen.example", ContactName: "IT"}: said +
 			`<a href="mailto:a%3Fcc=b@xn--mnchen-3ya.example">IT</a>.`,
 	} {
 		if got := o.Read().In("Ask <b> or "+Unnamed+".", Unnamed); string(got) != want || len(o.Check()) > 0 {

@@ -47,6 +47,7 @@ func entrances() map[string]entrance {
 		"postgres.emailTaken":           {demands: nothing, why: "an address has one account"},
 		"postgres.changeEmail":          {demands: nothing, why: "writes; an operator's change proves nothing"},
 		"postgres.eraseUser":            {demands: refused, test: "TestProven_DeletedUnprovenAccountDeclinesNothing"},
+		"postgres.recipientAt":          {demands: nothing, why: "gives a mail its language and time zone alone"},
 		"postgres.unsent":               {demands: nothing, why: "refuses what its inviter sees"},
 		"postgres.saveInvitation":       {demands: nothing, why: "refuses what its inviter sees"},
 		"postgres.limitedSQL":           {demands: nothing, why: "counts mails to an address"},

@@ -57,7 +57,7 @@ var posts = []string{
 	authenticatorPath + "/codes.txt", authenticatorPath + "/remove", members + "/invite", members + "/renew",
 	members + "/withdraw", members + "/requests",
 	members + "/permissions", members + "/remove", members + "/leave", members + "/second-factor", namePath, deletePath,
-	"/settings/user/email", "/settings/security/mails", "/settings/security/password",
+	"/settings/user/email", "/settings/user/mails", "/settings/security/mails", "/settings/security/password",
 	"/settings/security/password/remove", "/settings/passkey-offer", webhooks,
 	webhooks + "/delete", webhooks + "/disable", webhooks + "/enable", webhooks + "/test", webhooks + "/resend",
 	webhooks + "/secret", webhooks + "/personal-data", webhooks + "/events",

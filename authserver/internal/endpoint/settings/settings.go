@@ -175,6 +175,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/welcome", welcomeSection, s.showWelcome, nil},
 		{"/settings/user", userSection, s.showUser, nil},
 		{"/settings/user/name", userSection, nil, s.setName},
+		{"/settings/user/mails", userSection, nil, s.setMailLanguage},
 		{"/settings/user/email", emailSection, s.showEmail, s.changeEmail},
 		{"/settings/user/delete", deletionSection, with(deletion, s.showDeletion), with(deletion, s.deleteAccount)},
 		{"/settings/connect", assistantsSection, s.showAssistants, nil},
@@ -303,6 +304,9 @@ type Users interface {
 	Memberships(ctx context.Context, user uuid.UUID) ([]workspace.Membership, error)
 	// Modules reads which modules the workspaces of a user can use.
 	Modules(ctx context.Context, user uuid.UUID) (map[uuid.UUID]map[string]workspace.ModuleState, error)
+	// MailRecipient reads the address and the language of the mails to a user.
+	MailRecipient(ctx context.Context, user uuid.UUID) (mail.Recipient, error)
+	SetMailLanguage(ctx context.Context, user uuid.UUID, language string, event audit.Event) error
 	UnwantedMails(ctx context.Context, user uuid.UUID) ([]mail.Kind, error)
 	SetUnwantedMails(ctx context.Context, user uuid.UUID, unwanted []mail.Kind, event audit.Event) error
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -25,10 +26,21 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
+// A userView is Settings → Profile.
+type userView struct {
+	page
+	Rows      []workspace.Membership
+	Languages []mail.Language // of mails; none if the deployment sends none
+	Language  string          // that the user chose
+}
+
 // showUser shows Settings → Profile.
 func (s *Settings) showUser(r *request) error {
-	view := &listView[workspace.Membership]{Rows: r.memberships}
+	view := &userView{Rows: r.memberships}
 	view.Form = r.typed(url.Values{"name": {r.user.User.Name}})
+	if s.Members.Mailed() {
+		view.Languages, view.Language = mail.Languages(), read(r, s.Store.MailRecipient, r.user.User.ID).Language
+	}
 	r.offerPasskey(&view.Frame)
 	return r.show("user", view)
 }
@@ -41,6 +53,17 @@ func (s *Settings) setName(r *request) error {
 	}
 	err := s.Store.SetName(r.ctx(), r.user.User.ID, name, r.accountEvent(audit.UserRenamed, nil))
 	return r.done(err, "Your name was saved.")
+}
+
+// setMailLanguage takes language.
+func (s *Settings) setMailLanguage(r *request) error {
+	chosen := r.form.Get("language")
+	if !slices.ContainsFunc(mail.Languages(), func(l mail.Language) bool { return l.Name == chosen }) {
+		return s.showUser(r.refuse(http.StatusBadRequest, "The language was not saved.", problemOf("language", "")))
+	}
+	event := r.accountEvent(audit.UserMailsChanged, map[string]any{"language": chosen})
+	err := s.Store.SetMailLanguage(r.ctx(), r.user.User.ID, chosen, event)
+	return r.done(err, "The language of your e-mails was saved.")
 }
 
 // An emailView is Settings → Profile → Change your e-mail address.

@@ -125,7 +125,8 @@ func TestBrand_IsOnPagesAndInStyle(t *testing.T) {
 	}
 	pages.SetContact((&brand.ContactOptions{Contact: "help@example.org", ContactName: "Ada"}).Read())
 	page := httptest.NewRecorder()
-	pages.ShowError(page, httptest.NewRequest("GET", "/nowhere", nil), MessageOf("address not proven, without mail", ""))
+	refusal := MessageOf("address not proven, without mail", "")
+	pages.ShowError(page, httptest.NewRequest("GET", "/nowhere", nil), refusal)
 	if text := page.Body.String(); !strings.Contains(text, "Harbour &lt;Trust&gt;</span>") ||
 		!strings.Contains(text, `Ask <a href="mailto:help@example.org">Ada</a> to confirm your address.`) ||
 		!strings.Contains(text, "· Harbour &lt;Trust&gt;</title>") || strings.Contains(text, "Almoner") {

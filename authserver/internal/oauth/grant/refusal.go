@@ -41,7 +41,7 @@ var codeRefusals = map[ScriptResult]string{
 	Replaced:         "The authorization code was replaced by a newer one.",
 }
 
-// reasonWords are for the client. The words for people are in the audit log, apps.html and letters.json.
+// reasonWords are for the client. The words for people are in the audit log, apps.html and the languages of mails.
 var reasonWords = map[Reason]string{
 	Replayed:       "The grant was revoked because a superseded refresh token was presented",
 	CodeReused:     "The grant was revoked because its authorization code was presented again",

@@ -38,6 +38,7 @@ type SignIn struct {
 	Proof      Proof  // for BeginSignIn
 	Address    string // of the browser, as reported by the deployment's proxies
 	UserAgent  string
+	Zone       string    // for BeginSignIn: the browser's time zone, or "" if it reported none
 	Created    time.Time // set by the store
 	LastSeen   time.Time // set by the store, to the minute
 	Expires    time.Time

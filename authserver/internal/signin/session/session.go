@@ -37,6 +37,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -199,6 +200,7 @@ func (s *Sessions) Begin(
 		Proof:      proof,
 		Address:    from.String(),
 		UserAgent:  userAgent(r),
+		Zone:       zone(r),
 		Expires:    now.Add(Lifetime),
 		NewBrowser: !s.Knows(r, user.Email),
 	}
@@ -233,6 +235,15 @@ func (s *Sessions) Begin(
 func userAgent(r *http.Request) string {
 	agent := []rune(strings.ToValidUTF8(r.UserAgent(), "?"))
 	return string(agent[:min(len(agent), maxUserAgent)])
+}
+
+// zone returns the time zone that the script zone.js reported, or "".
+func zone(r *http.Request) string {
+	cookie, err := r.Cookie("zone")
+	if err != nil || mail.Zone(cookie.Value) == nil {
+		return ""
+	}
+	return cookie.Value
 }
 
 // Reauthenticated records that the current user just authenticated again (S3). It returns ErrProofInvalid, or

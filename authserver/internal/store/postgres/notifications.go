@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/contract/webhook"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 )
@@ -51,12 +52,44 @@ func (t *transaction) mail(user uuid.UUID, kind mail.Kind, data mail.Data) {
 // mailMessage queues a message to a user who is not disabled, unless the user turned its kind off. It sets the
 // message's address and name.
 func (t *transaction) mailMessage(user uuid.UUID, m mail.Message) {
-	if t.sendsMail() && t.row(`select u.email, u.name, now() from account.users u
-		where u.id = $1 and u.disabled_at is null
+	if t.sendsMail() && t.row(`select now() from account.users u where u.id = $1 and u.disabled_at is null
 		and not ($3 and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = $2))`,
-		user, string(m.Kind), m.Kind.Optional()).find(&m.Address, &m.Name, &m.Data.At) {
-		t.queue(m)
+		user, string(m.Kind), m.Kind.Optional()).find(&m.Data.At) {
+		t.queue(m.To(t.recipient(user)))
 	}
+}
+
+// recipientSQL selects a mail.Recipient. Times are in the zone of the latest sign-in that reported one.
+const recipientSQL = `select u.email as address, u.name, u.mail_language as language, coalesce((
+    select s.time_zone from account.sign_ins s where s.user_id = u.id and s.time_zone <> ''
+    order by s.created_at desc limit 1
+  ), '') as zone
+from account.users u where `
+
+// recipient reads a user who gets a mail.
+func (t *transaction) recipient(user uuid.UUID) (r mail.Recipient) {
+	t.row(recipientSQL+`u.id = $1`, user).read(&r.Address, &r.Name, &r.Language, &r.Zone)
+	return r
+}
+
+// recipientAt reads the user with an address in any spelling. There may be none.
+func (t *transaction) recipientAt(email string) (r mail.Recipient) {
+	t.row(recipientSQL+`u.email = any($1) order by array_position($1, u.email) limit 1`, spelling.Spellings(email)).
+		find(&r.Address, &r.Name, &r.Language, &r.Zone)
+	return r
+}
+
+// MailRecipient reads a user who gets a mail.
+func (d *db) MailRecipient(ctx context.Context, user uuid.UUID) (mail.Recipient, error) {
+	return need(ctx, d, "read the recipient of a mail", pgx.ErrNoRows, pgx.RowToStructByName[mail.Recipient],
+		recipientSQL+"u.id = $1", user)
+}
+
+// SetMailLanguage changes the language of the mails to a user, with the event.
+func (a *Accounts) SetMailLanguage(ctx context.Context, user uuid.UUID, language string, event audit.Event) error {
+	return a.change(ctx, "set language of mails", &event, func(tx *transaction) {
+		tx.change(`update account.users set mail_language = $2 where id = $1 and mail_language <> $2`, user, language)
+	})
 }
 
 // QueueMail queues a message that no other change belongs to. The message has an address.
@@ -122,6 +155,8 @@ func (t *transaction) mailInvitation(i membership.Invitation, token credential.S
 	}
 	t.row(`select t.name, u.name, now() from account.tenants t, account.users u
 		where t.id = $1 and u.id = $2`, i.WorkspaceID, i.InviterID).read(&m.Data.Workspace, &m.Data.Person, &m.Data.At)
+	known := t.recipientAt(i.Email)
+	m.Language, m.Zone = known.Language, known.Zone
 	t.queue(m)
 }
 

@@ -60,11 +60,14 @@ func (t *transaction) mailEmailChange(r useraccount.EmailRequest, taken bool) {
 	}
 	t.row(`select expires_at from account.email_changes where id = $1`, r.ID).read(&m.Expires)
 	t.mailMessage(r.UserID, m)
-	other := mail.Message{Kind: mail.EmailChangeNew, Address: r.Email, Token: r.NewToken, Expires: m.Expires}
+	other := mail.Message{Kind: mail.EmailChangeNew, Token: r.NewToken, Expires: m.Expires}
+	to := t.recipient(r.UserID)
 	if taken {
 		other.Kind, other.Token = mail.EmailTaken, ""
+		to = t.recipientAt(r.Email)
 	}
-	t.queue(other)
+	to.Address, to.Name = r.Email, ""
+	t.queue(other.To(to))
 }
 
 // endEmailChange ends the open request of a user, if there is one.
@@ -356,8 +359,8 @@ func (t *transaction) deleteUser(user uuid.UUID, event audit.Event) (ended usera
 	if t.err != nil {
 		return ended
 	}
-	m := mail.Message{Kind: mail.AccountDeleted} // even if the user is disabled
-	t.row(`select email, name, now() from account.users where id = $1`, user).read(&m.Address, &m.Name, &m.Data.At)
+	m := mail.Message{Kind: mail.AccountDeleted}.To(t.recipient(user)) // even if the user is disabled
+	t.row(`select now()`).read(&m.Data.At)
 	t.queue(m)
 	t.endAccess(user, current, event, &ended)
 	t.eraseUser(user, event)
@@ -418,5 +421,5 @@ from gone where ended_at is null`, user, event.Actor, event.RequestID, spelling.
 	}
 	t.exec(`update account.users set disabled_at = now() where id = $1 and disabled_at is null`, user)
 	t.exec(`update account.users set email = id || '@deleted.invalid', name = $2, password_hash = null,
-		deleted_at = now() where id = $1`, user, deletedName)
+		mail_language = default, deleted_at = now() where id = $1`, user, deletedName)
 }
