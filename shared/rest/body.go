@@ -315,9 +315,12 @@ func readTags(h http.Header, name string) (*tags, error) {
 	return given, nil
 }
 
-// CheckChange returns ErrStale unless the conditions allow a change of the version.
-func (c Conditions) CheckChange(version int) error {
-	if !c.matches(version) || c.seen(version) {
+// HasMatch reports whether the request has If-Match.
+func (c Conditions) HasMatch() bool { return c.match != nil }
+
+// CheckChange returns ErrStale unless the conditions allow a change of the version with this tag.
+func (c Conditions) CheckChange(tag string) error {
+	if !c.matches(tag) || c.seen(tag) {
 		return ErrStale
 	}
 	return nil
@@ -325,12 +328,12 @@ func (c Conditions) CheckChange(version int) error {
 
 // ServeRead sets the entity tag of the version and calls serve to write the record. It writes 304 instead if the
 // caller has the version, and returns ErrStale if If-Match excludes it.
-func (c Conditions) ServeRead(w http.ResponseWriter, version int, serve func()) error {
-	if !c.matches(version) {
+func (c Conditions) ServeRead(w http.ResponseWriter, tag string, serve func()) error {
+	if !c.matches(tag) {
 		return ErrStale
 	}
-	w.Header().Set("ETag", Tag(version))
-	if c.seen(version) {
+	w.Header().Set("ETag", tag)
+	if c.seen(tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -339,14 +342,14 @@ func (c Conditions) ServeRead(w http.ResponseWriter, version int, serve func()) 
 }
 
 // matches reports whether the version satisfies If-Match.
-func (c Conditions) matches(version int) bool {
-	return c.match == nil || c.match.any || slices.Contains(c.match.listed, Tag(version))
+func (c Conditions) matches(tag string) bool {
+	return c.match == nil || c.match.any || slices.Contains(c.match.listed, tag)
 }
 
 // seen reports whether If-None-Match names the version. Then a read need not return the record, and a change must be
 // refused.
-func (c Conditions) seen(version int) bool {
-	return c.noneMatch != nil && (c.noneMatch.any || slices.Contains(c.noneMatch.listed, Tag(version)))
+func (c Conditions) seen(tag string) bool {
+	return c.noneMatch != nil && (c.noneMatch.any || slices.Contains(c.noneMatch.listed, tag))
 }
 
 // TimeLayout is the format of a time: RFC 3339 in UTC with six decimals, so that times also compare as text. Times must

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/rs/cors"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
@@ -76,10 +78,19 @@ func (a *App) newHandler() error {
 		Bounds:    inflight.NewCredentials(0),
 		Clients:   a.clients,
 		Members:   a.members,
+		Connections: &consent.Connections{
+			Store: a.Store.Grants,
+			PropagateRevocation: func(ctx context.Context, reason grant.Reason, ended []useraccount.EndedGrant) {
+				a.propagate(reason)(ctx, ended)
+			},
+			Now: a.Now,
+		},
+		Tokens: pat.Tokens{Store: a.Store.Grants},
 		Store: api.Store{
 			Credentials:  a.Store.Grants,
 			Applications: a.Store.Clients,
 			People:       a.Store.Accounts,
+			Events:       a.Store.Logs,
 			AnswerStore:  a.Store.Clients,
 		},
 		Cursors: lists,

@@ -28,6 +28,7 @@ const (
 	MethodNotAllowed
 	Conflict
 	PreconditionFailed
+	PreconditionRequired
 	TooLarge
 	TooExpensive
 	RateLimited
@@ -40,19 +41,20 @@ var kinds = map[Kind]struct {
 	code   string // of the nested shape
 	flat   string // of the flat shape
 }{
-	Internal:           {http.StatusInternalServerError, "INTERNAL", "server_error"},
-	Invalid:            {http.StatusBadRequest, "VALIDATION_ERROR", "invalid_request"},
-	Unauthenticated:    {http.StatusUnauthorized, "UNAUTHENTICATED", "invalid_token"},
-	Forbidden:          {http.StatusForbidden, "FORBIDDEN", "access_denied"},
-	NotFound:           {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	MethodNotAllowed:   {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
-	Conflict:           {http.StatusConflict, "CONFLICT", "conflict"},
-	PreconditionFailed: {http.StatusPreconditionFailed, "PRECONDITION_FAILED", "precondition_failed"},
-	TooLarge:           {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "invalid_request"},
-	TooExpensive:       {http.StatusUnprocessableEntity, "QUERY_TOO_EXPENSIVE", "query_too_expensive"},
-	RateLimited:        {http.StatusTooManyRequests, "RATE_LIMITED", "rate_limited"},
-	NotProvisioned:     {http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED", "not_provisioned"},
-	Unavailable:        {http.StatusServiceUnavailable, "UNAVAILABLE", "temporarily_unavailable"},
+	Internal:             {http.StatusInternalServerError, "INTERNAL", "server_error"},
+	Invalid:              {http.StatusBadRequest, "VALIDATION_ERROR", "invalid_request"},
+	Unauthenticated:      {http.StatusUnauthorized, "UNAUTHENTICATED", "invalid_token"},
+	Forbidden:            {http.StatusForbidden, "FORBIDDEN", "access_denied"},
+	NotFound:             {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	MethodNotAllowed:     {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
+	Conflict:             {http.StatusConflict, "CONFLICT", "conflict"},
+	PreconditionFailed:   {http.StatusPreconditionFailed, "PRECONDITION_FAILED", "precondition_failed"},
+	PreconditionRequired: {http.StatusPreconditionRequired, "PRECONDITION_REQUIRED", "precondition_required"},
+	TooLarge:             {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "invalid_request"},
+	TooExpensive:         {http.StatusUnprocessableEntity, "QUERY_TOO_EXPENSIVE", "query_too_expensive"},
+	RateLimited:          {http.StatusTooManyRequests, "RATE_LIMITED", "rate_limited"},
+	NotProvisioned:       {http.StatusServiceUnavailable, "TENANT_NOT_PROVISIONED", "not_provisioned"},
+	Unavailable:          {http.StatusServiceUnavailable, "UNAVAILABLE", "temporarily_unavailable"},
 }
 
 // An Error is an error response. Message is for people, says what to do if that is known, and never echoes

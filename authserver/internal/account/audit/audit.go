@@ -180,6 +180,8 @@ type Search struct {
 	Application  string    // part of its name
 	Kind         string    // of events (Kinds) or attempts ("approved", "stopped")
 	Client       uuid.UUID // application, or the zero id for all
+	User         uuid.UUID // whom the event concerns, or the zero id for all
+	Action       Action    // or "" for all
 	Since, Until time.Time
 }
 

@@ -1,5 +1,5 @@
 // Package api serves the tenant routes of the account API (contract, section 5): the OAuth clients, members and
-// invitations of a workspace.
+// invitations of a workspace, and the connections and tokens of its members.
 //
 //	POST   /v1/account/tenants/{tenantId}/oauth-clients                     register (spec 4.2): 201
 //	GET    /v1/account/tenants/{tenantId}/oauth-clients                     list
@@ -12,9 +12,21 @@
 //	GET    /v1/account/tenants/{tenantId}/invitations                       list
 //	POST   /v1/account/tenants/{tenantId}/invitations                       invite: 201
 //	DELETE /v1/account/tenants/{tenantId}/invitations/{invitationId}        withdraw: 204
+//	GET    /v1/account/tenants/{tenantId}/connections                       list
+//	GET    /v1/account/tenants/{tenantId}/connections/{connectionId}        read
+//	PATCH  /v1/account/tenants/{tenantId}/connections/{connectionId}        leave it fewer permissions
+//	DELETE /v1/account/tenants/{tenantId}/connections/{connectionId}        end: 204
+//	GET    /v1/account/tenants/{tenantId}/tokens                            list
+//	GET    /v1/account/tenants/{tenantId}/tokens/{tokenId}                  read
+//	DELETE /v1/account/tenants/{tenantId}/tokens/{tokenId}                  revoke: 204
+//	GET    /v1/account/tenants/{tenantId}/audit-events                      list
+//	GET    /v1/account/tenants/{tenantId}/connector-policy                  read
+//	PUT    /v1/account/tenants/{tenantId}/connector-policy                  replace
 //
 // Each call needs account:api:access in the workspace. For members and invitations, a GET also needs
-// account:read:members, and the others account:write:members. The secret of a client, and the link of an invitation,
+// account:read:members, and the others account:write:members; so do the connections and tokens of other members
+// (section 5b), of which the caller otherwise sees only their own. To replace the connector policy, the caller needs
+// account:write:members. The secret of a client, and the link of an invitation,
 // are only in the response to the call that created them; the link only if the deployment sends no e-mail. An
 // invitation for an address with an open invitation replaces it. Package membership decides about members.
 //
@@ -33,13 +45,14 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
-	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
@@ -51,6 +64,7 @@ type Store struct {
 	Credentials
 	Applications
 	People
+	Events
 	rest.AnswerStore
 }
 
@@ -64,6 +78,13 @@ type Credentials interface {
 // Applications reads the OAuth clients of a workspace.
 type Applications interface {
 	Clients(ctx context.Context, workspaceID uuid.UUID) ([]client.Client, error)
+}
+
+// Events reads the audit log.
+type Events interface {
+	EventsOfWorkspace(
+		ctx context.Context, workspaceID uuid.UUID, search audit.Search, from audit.Cursor, limit int,
+	) ([]audit.Entry, error)
 }
 
 // People reads the members and invitations of a workspace.
@@ -83,10 +104,14 @@ type Deps struct {
 	Bounds    *inflight.Credentials                    // limits the concurrent requests of one credential
 	Clients   *client.Registry
 	Members   *membership.Service
-	Store     Store
-	Cursors   *rest.Cursors
-	Now       func() time.Time
-	Log       *slog.Logger
+
+	Connections *consent.Connections
+	Tokens      pat.Tokens
+
+	Store   Store
+	Cursors *rest.Cursors
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Routes returns the handlers by path and method.
@@ -99,10 +124,19 @@ func (d *Deps) Routes() map[string]map[string]http.Handler {
 		memberPath      = membersPath + "/{userId}"
 		invitationsPath = workspacePath + "/invitations"
 		invitationPath  = invitationsPath + "/{invitationId}"
+		connectionsPath = workspacePath + "/connections"
+		connectionPath  = connectionsPath + "/{connectionId}"
+		tokensPath      = workspacePath + "/tokens"
+		tokenPath       = tokensPath + "/{tokenId}"
+		eventsPath      = workspacePath + "/audit-events"
+		policyPath      = workspacePath + "/connector-policy"
 	)
 	ofClients := access{d, perm.AccountAPIAccess, "client request failed"}
 	readsMembers := access{d, perm.AccountReadMembers, "members request failed"}
 	writesMembers := access{d, perm.AccountWriteMembers, "members request failed"}
+	ofCredentials := access{d, perm.AccountAPIAccess, "credentials request failed"}
+	ofPolicy := access{d, perm.AccountAPIAccess, "policy request failed"}
+	writesPolicy := access{d, perm.AccountWriteMembers, "policy request failed"}
 	return map[string]map[string]http.Handler{
 		clientsPath: {
 			"POST": ofClients.write((*request).registerClient),
@@ -122,7 +156,23 @@ func (d *Deps) Routes() map[string]map[string]http.Handler {
 			"GET":  readsMembers.read((*request).listInvitations),
 			"POST": writesMembers.write((*request).invite),
 		},
-		invitationPath: {"DELETE": writesMembers.write((*request).withdraw)},
+		invitationPath:  {"DELETE": writesMembers.write((*request).withdraw)},
+		connectionsPath: {"GET": ofCredentials.read((*request).listConnections)},
+		connectionPath: {
+			"GET":    ofCredentials.read((*request).readConnection),
+			"PATCH":  ofCredentials.write((*request).narrowConnection),
+			"DELETE": ofCredentials.write((*request).endConnection),
+		},
+		tokensPath: {"GET": ofCredentials.read((*request).listTokens)},
+		tokenPath: {
+			"GET":    ofCredentials.read((*request).readToken),
+			"DELETE": ofCredentials.write((*request).revokeToken),
+		},
+		eventsPath: {"GET": ofCredentials.read((*request).listEvents)},
+		policyPath: {
+			"GET": ofPolicy.read((*request).readPolicy),
+			"PUT": writesPolicy.write((*request).replacePolicy),
+		},
 	}
 }
 
@@ -196,9 +246,19 @@ func refused() rest.Refusals {
 				"it is confirmed, permissions can only be removed."),
 		as(apierr.Conflict, membership.ErrTooManyInvited,
 			"The workspace has too many open invitations. Withdraw some first."),
+		as(apierr.NotFound, consent.ErrNoConnection, "There is no such connection in this workspace."),
+		as(apierr.Conflict, consent.ErrConnectionEnded, "The connection has ended, or was changed at the same time. "+
+			"Nothing was changed."),
+		as(apierr.Forbidden, consent.ErrOthersConnection, othersCredential),
+		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
+		as(apierr.Forbidden, pat.ErrOthersToken, othersCredential),
+		as(apierr.PreconditionFailed, rest.ErrStale, "The policy was changed since you read it. Read it and try again."),
 		{Err: store.ErrUnavailable, As: unavailable},
 	}
 }
+
+const othersCredential = "For credentials of other members, you and your credential need the permission " +
+	"account:read:members, and to end or narrow them account:write:members."
 
 // refuse writes the response to a request that failed.
 func (a access) refuse(w http.ResponseWriter, r *http.Request, err error) {
@@ -211,6 +271,12 @@ func (a access) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		if refusal.Redirect {
 			answer.Code = "invalid_redirect_uri"
 		}
+	}
+	if refusal, ok := errors.AsType[*consent.NarrowRefusal](err); ok {
+		answer = apierr.New(apierr.Invalid, "permissions: "+refusal.Message)
+	}
+	if refusal, ok := errors.AsType[*consent.PolicyRefusal](err); ok {
+		answer = apierr.New(apierr.Invalid, refusal.Field+": "+refusal.Message)
 	}
 	if refusal, ok := errors.AsType[*membership.Refusal](err); ok {
 		answer = apierr.New(apierr.Invalid, refusal.Field+": "+refusal.Message)
@@ -243,144 +309,4 @@ func (r *request) id(variable string, unknown error) (uuid.UUID, error) {
 		return uuid.Nil, unknown
 	}
 	return id, nil
-}
-
-var errCredential = errors.New("credential not valid")
-
-// authorize calls serve with the caller if the request's bearer holds account:api:access in the workspace of the path;
-// otherwise it writes the refusal. Each refusal has its own shape (contract, section 5). Each credential has a limited
-// number of concurrent requests. Requests beyond it wait here, before Postgres is queried, and a request counts until
-// serve returns. serve writes the response, and returns the error that it wrote.
-func (d *Deps) authorize(w http.ResponseWriter, r *http.Request, serve func(audit.Actor) error) {
-	held, err := d.identify(r)
-	if err != nil {
-		d.refuseCredential(w, r, err)
-		return
-	}
-	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.question))
-	if err != nil {
-		d.refuseCredential(w, r, err)
-		return
-	}
-	defer func() { turn.Leave(errors.Is(err, store.ErrUnavailable)) }()
-	caller, err := d.admit(r, held)
-	if err != nil {
-		d.refuseCredential(w, r, err)
-		return
-	}
-	err = serve(caller)
-}
-
-// refuseCredential writes the response to a request whose credential is refused.
-func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err error) {
-	refusal, shaped := errors.AsType[*apierr.Error](err)
-	switch {
-	case errors.Is(err, rest.ErrNoToken):
-		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+
-			`/.well-known/oauth-protected-resource/v1"`)
-		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
-	case shaped && refusal.Kind == apierr.Unavailable:
-		apierr.Write(w, apierr.Flat, refusal)
-	case shaped:
-		apierr.Write(w, apierr.Nested, refusal)
-	case errors.Is(err, store.ErrUnavailable):
-		d.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
-		apierr.Write(w, apierr.Flat, unavailable)
-	default:
-		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
-	}
-}
-
-// admit returns the caller if the credential holds account:api:access in the workspace of the path.
-func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
-	workspaceID, malformed := web.ParseID(r.PathValue("tenantId"))
-	held.question.WorkspaceID = workspaceID
-	s, err := d.standing(r, held)
-	if err != nil {
-		return audit.Actor{}, err
-	}
-	if malformed != nil || !s.Usable() || s.CredentialWorkspace != workspaceID {
-		return audit.Actor{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
-	}
-	permissions := s.Effective()
-	if !permissions.Has(perm.AccountAPIAccess) {
-		return audit.Actor{}, lacking(perm.AccountAPIAccess)
-	}
-	d.Uses.Record(s)
-	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID}
-	allowed.Permissions = perm.NewSet(perm.AccountAPIAccess)
-	if s.Kind == standing.PersonalAccessToken {
-		allowed.TokenID = s.CredentialID
-	} else {
-		allowed.GrantID = s.CredentialID
-	}
-	return audit.Actor{
-		WorkspaceID:   workspaceID,
-		UserID:        s.UserID,
-		Permissions:   permissions,
-		RequestID:     web.RequestID(r.Context()),
-		Authorization: allowed,
-	}, nil
-}
-
-// lacking returns the refusal of a request whose user or credential lacks a permission.
-func lacking(permission perm.Permission) error {
-	return apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
-		" of the user and of the credential. Ask an administrator of the workspace to grant it.")
-}
-
-// presented is the credential of a request as parsed, before any store is queried.
-type presented struct {
-	question standing.Query
-	claims   *accesstoken.Claims // nil for a personal access token
-}
-
-// identify parses the credential of the request. It does no I/O.
-func (d *Deps) identify(r *http.Request) (presented, error) {
-	token, err := rest.BearerToken(r.Header)
-	if errors.Is(err, rest.ErrEmptyToken) {
-		return presented{}, errCredential
-	}
-	if err != nil {
-		return presented{}, err
-	}
-	text := token.Reveal()
-	if credential.PersonalAccessToken.Matches(text) {
-		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
-	}
-	claims, err := d.Keys().Verify(text, d.Issuer, d.Now())
-	if err != nil || claims.Audience != d.Resource {
-		return presented{}, errCredential
-	}
-	web.RecordGrant(r.Context(), claims.GrantID)
-	return presented{
-		question: standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
-		claims:   &claims,
-	}, nil
-}
-
-// standing returns the standing of the credential in the workspace of its question.
-func (d *Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
-	claims := held.claims
-	s, err := d.Store.Standing(r.Context(), held.question)
-	if err != nil {
-		return standing.Standing{}, err
-	}
-	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
-		return standing.Standing{}, errCredential
-	}
-	caller := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
-	if s.ClientID != nil {
-		caller.Client = *s.ClientID
-	}
-	web.RecordCaller(r.Context(), caller)
-	if s.Replaces {
-		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
-			return standing.Standing{}, err
-		}
-	}
-	if claims != nil { // the grant may hold more than this token
-		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
-	}
-	return s, nil
 }

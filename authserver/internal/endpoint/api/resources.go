@@ -3,11 +3,7 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -189,13 +185,10 @@ func showClient(c client.Client, secret credential.Secret) clientBody {
 func (r *request) listMembers() error {
 	members := rest.Collection[membership.ListedMember, memberBody]{
 		Name: "members by joining",
-		Key:  func(m membership.ListedMember) string { return fmt.Sprint(m.Since.UnixMicro(), " ", m.UserID) },
+		Key:  func(m membership.ListedMember) string { return mark(m.Since, m.UserID) },
 		Read: func(after string, limit int) ([]membership.ListedMember, error) {
-			page := membership.MemberPage{Limit: limit}
-			if at, id, continues := strings.Cut(after, " "); continues {
-				micros, _ := strconv.ParseInt(at, 10, 64) // the cursor is authentic
-				page.Before, page.UserID = time.UnixMicro(micros), uuid.MustParse(id)
-			}
+			from := parseMark(after)
+			page := membership.MemberPage{Before: from.At, UserID: from.ID, Limit: limit}
 			return r.Store.ListedMembers(r.http.Context(), r.by.WorkspaceID, page)
 		},
 		Show: func(page []membership.ListedMember) ([]memberBody, error) {

@@ -186,7 +186,7 @@ func (r *request) anyToken() (pat.Token, error) {
 func (s *Settings) revokeToken(r *request, token pat.Token) error {
 	event := r.event(&token.WorkspaceID, audit.TokenRevoked, "token:"+token.ID.String(),
 		map[string]any{"name": token.Name, "reason": pat.ByUser})
-	revoked, err := s.Store.RevokeToken(r.ctx(), r.user.User.ID, token.WorkspaceID, token.ID, event)
+	revoked, err := s.Store.RevokeToken(r.ctx(), token, pat.ByUser, event)
 	if err == nil && !revoked {
 		err = errTokenOver
 	}

@@ -358,7 +358,7 @@ type Grants interface {
 	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
-	RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event) (bool, error)
+	RevokeToken(ctx context.Context, t pat.Token, reason string, event audit.Event) (bool, error)
 }
 
 // Connections stores the grants of connectors, and the policies that limit them, which are read with the membership

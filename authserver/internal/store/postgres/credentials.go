@@ -32,10 +32,11 @@ where last.ending is not null and last.revoked_at > now() - interval '90 days'`,
 	return perm.NewSet(permissions...), err
 }
 
-// connectionsSQL selects the columns of connectionOf.
-const connectionsSQL = `
-select c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'),
-  coalesce(f.enabled, false), coalesce(c.metadata_url, ''), c.redirect_uris, u.name, u.email, ` + grantColumns + `
+// connectionColumns are the columns of connectionTargets, and connectionTables the tables that have them.
+const (
+	connectionColumns = `c.name, t.name, g.narrowed_at, m.user_id is not null, coalesce(m.permissions, '{}'),
+  coalesce(f.enabled, false), coalesce(c.metadata_url, ''), c.redirect_uris, u.name, u.email, ` + grantColumns
+	connectionTables = `
 from account.grants g
 join account.oauth_clients c on c.id = g.client_id
 join account.tenants t on t.id = g.tenant_id
@@ -43,6 +44,8 @@ join account.users u on u.id = g.user_id
 left join account.memberships m on m.tenant_id = g.tenant_id and m.user_id = g.user_id
 left join account.tenant_features f on f.tenant_id = g.tenant_id and f.feature = 'llm_integration'
 `
+	connectionsSQL = `select ` + connectionColumns + connectionTables
+)
 
 // ConnectedApps lists a user's grants, the latest first: all active grants, and those that ended within the
 // last 90 days. It omits a grant whose code was never redeemed, unless the grant has a revocation reason.
@@ -89,11 +92,15 @@ select count(*) filter (where live.kind = $2), count(*) from (select g.kind from
 	return count, err
 }
 
-func connectionOf(row pgx.CollectableRow) (c consent.Connection, err error) {
+func connectionOf(row pgx.CollectableRow) (consent.Connection, error) { return scanConnection(row) }
+
+// scanConnection reads connectionColumns, and the columns after them into more.
+func scanConnection(row pgx.CollectableRow, more ...any) (c consent.Connection, err error) {
 	var redirects []string
 	var document string
-	err = row.Scan(append([]any{&c.Application, &c.Workspace, &c.NarrowedAt, &c.Member, &c.Held, &c.LLMEnabled,
-		&document, &redirects, &c.Person, &c.Email}, grantTargets(&c.Grant)...)...)
+	targets := []any{&c.Application, &c.Workspace, &c.NarrowedAt, &c.Member, &c.Held, &c.LLMEnabled, &document,
+		&redirects, &c.Person, &c.Email}
+	err = row.Scan(append(append(targets, grantTargets(&c.Grant)...), more...)...)
 	if err == nil {
 		c.Held, c.Grant, c.Home = ordered(c.Held), *foundGrant(c.Grant), consent.HomeOf(document, redirects)
 	}
@@ -238,13 +245,12 @@ func (g *Grants) RevokePresentedToken(ctx context.Context, hash []byte, event au
 	})
 }
 
-// RevokeToken revokes a token of the user that is not revoked yet with its audit event. It returns false if there is no
-// such token.
-func (g *Grants) RevokeToken(ctx context.Context, user, workspaceID, id uuid.UUID, event audit.Event) (bool, error) {
+// RevokeToken revokes a token that is not revoked yet with its audit event. It returns false if there is no such token.
+func (g *Grants) RevokeToken(ctx context.Context, t pat.Token, reason string, event audit.Event) (bool, error) {
 	return g.changeIf(ctx, "revoke token", &event, func(tx *transaction) {
 		tx.change(`update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
 			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`,
-			id, user, workspaceID, pat.ByUser)
+			t.ID, t.UserID, t.WorkspaceID, reason)
 	})
 }
 

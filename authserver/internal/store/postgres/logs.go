@@ -105,6 +105,12 @@ func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
 	if search.Client != uuid.Nil {
 		text += ` and ` + clientOf + ` = @client::uuid::text`
 	}
+	if search.User != uuid.Nil {
+		text += ` and e.user_id = @user`
+	}
+	if search.Action != "" {
+		text += ` and e.action = @action`
+	}
 	text += between("e.at", search) + before("(e.at, e.id)", from)
 	return text + ` order by e.at desc, e.id desc limit @limit`
 }
@@ -135,7 +141,7 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 		"request": search.RequestID,
 		"person":  spelling.Search(search.Person), "addresses": spelling.Spellings(search.Person),
 		"application": search.Application, "actions": audit.ActionsOf(search.Kind), "client": search.Client,
-		"since": search.Since, "until": search.Until}
+		"user": search.User, "action": search.Action, "since": search.Since, "until": search.Until}
 }
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.

@@ -282,7 +282,8 @@ with chosen as (
   from account.grants g
   where g.tenant_id = @in and %s order by g.id for update
 ), g as (
-  update account.grants g set permissions = chosen.kept, ends_at = chosen.sooner, narrowed_at = chosen.at
+  update account.grants g set permissions = chosen.kept, ends_at = chosen.sooner,
+    narrowed_at = case when @reason::text = 'connector_policy' then chosen.at else g.narrowed_at end
   from chosen where g.tenant_id = @in and g.id = chosen.id
   returning g.id, g.tenant_id, g.user_id, g.client_id, g.permissions, g.ends_at,
     chosen.permissions as former, chosen.ends_at as formerly, g.state = 'pending' as unused

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/store"
+	"github.com/almonerhq/almoner/shared/contract/accesstoken"
+	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/rest"
+	"github.com/almonerhq/almoner/shared/server/inflight"
+)
+
+var errCredential = errors.New("credential not valid")
+
+// authorize calls serve with the caller if the request's bearer holds account:api:access in the workspace of the path;
+// otherwise it writes the refusal. Each refusal has its own shape (contract, section 5). Each credential has a limited
+// number of concurrent requests. Requests beyond it wait here, before Postgres is queried, and a request counts until
+// serve returns. serve writes the response, and returns the error that it wrote.
+func (d *Deps) authorize(w http.ResponseWriter, r *http.Request, serve func(audit.Actor) error) {
+	held, err := d.identify(r)
+	if err != nil {
+		d.refuseCredential(w, r, err)
+		return
+	}
+	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.question))
+	if err != nil {
+		d.refuseCredential(w, r, err)
+		return
+	}
+	defer func() { turn.Leave(errors.Is(err, store.ErrUnavailable)) }()
+	caller, err := d.admit(r, held)
+	if err != nil {
+		d.refuseCredential(w, r, err)
+		return
+	}
+	err = serve(caller)
+}
+
+// refuseCredential writes the response to a request whose credential is refused.
+func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err error) {
+	refusal, shaped := errors.AsType[*apierr.Error](err)
+	switch {
+	case errors.Is(err, rest.ErrNoToken):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="almoner", resource_metadata="`+d.Issuer+
+			`/.well-known/oauth-protected-resource/v1"`)
+		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Unauthenticated, "Unauthorized"))
+	case shaped && refusal.Kind == apierr.Unavailable:
+		apierr.Write(w, apierr.Flat, refusal)
+	case shaped:
+		apierr.Write(w, apierr.Nested, refusal)
+	case errors.Is(err, store.ErrUnavailable):
+		d.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
+		apierr.Write(w, apierr.Flat, unavailable)
+	default:
+		apierr.Write(w, apierr.Gateway, apierr.New(apierr.Forbidden, "Forbidden"))
+	}
+}
+
+// admit returns the caller if the credential holds account:api:access in the workspace of the path.
+func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
+	workspaceID, malformed := web.ParseID(r.PathValue("tenantId"))
+	held.question.WorkspaceID = workspaceID
+	s, err := d.standing(r, held)
+	if err != nil {
+		return audit.Actor{}, err
+	}
+	if malformed != nil || !s.Usable() || s.CredentialWorkspace != workspaceID {
+		return audit.Actor{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
+	}
+	permissions := s.Effective()
+	if !permissions.Has(perm.AccountAPIAccess) {
+		return audit.Actor{}, lacking(perm.AccountAPIAccess)
+	}
+	d.Uses.Record(s)
+	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID}
+	allowed.Permissions = perm.NewSet(perm.AccountAPIAccess)
+	if s.Kind == standing.PersonalAccessToken {
+		allowed.TokenID = s.CredentialID
+	} else {
+		allowed.GrantID = s.CredentialID
+	}
+	return audit.Actor{
+		WorkspaceID:   workspaceID,
+		UserID:        s.UserID,
+		Permissions:   permissions,
+		RequestID:     web.RequestID(r.Context()),
+		Authorization: allowed,
+	}, nil
+}
+
+// lacking returns the refusal of a request whose user or credential lacks a permission.
+func lacking(permission perm.Permission) error {
+	return apierr.New(apierr.Forbidden, "This request requires the permission "+string(permission)+
+		" of the user and of the credential. Ask an administrator of the workspace to grant it.")
+}
+
+// presented is the credential of a request as parsed, before any store is queried.
+type presented struct {
+	question standing.Query
+	claims   *accesstoken.Claims // nil for a personal access token
+}
+
+// identify parses the credential of the request. It does no I/O.
+func (d *Deps) identify(r *http.Request) (presented, error) {
+	token, err := rest.BearerToken(r.Header)
+	if errors.Is(err, rest.ErrEmptyToken) {
+		return presented{}, errCredential
+	}
+	if err != nil {
+		return presented{}, err
+	}
+	text := token.Reveal()
+	if credential.PersonalAccessToken.Matches(text) {
+		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
+	}
+	claims, err := d.Keys().Verify(text, d.Issuer, d.Now())
+	if err != nil || claims.Audience != d.Resource {
+		return presented{}, errCredential
+	}
+	web.RecordGrant(r.Context(), claims.GrantID)
+	return presented{
+		question: standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
+		claims:   &claims,
+	}, nil
+}
+
+// standing returns the standing of the credential in the workspace of its question.
+func (d *Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
+	claims := held.claims
+	s, err := d.Store.Standing(r.Context(), held.question)
+	if err != nil {
+		return standing.Standing{}, err
+	}
+	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
+		return standing.Standing{}, errCredential
+	}
+	caller := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
+	if s.ClientID != nil {
+		caller.Client = *s.ClientID
+	}
+	web.RecordCaller(r.Context(), caller)
+	if s.Replaces {
+		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
+			return standing.Standing{}, err
+		}
+	}
+	if claims != nil { // the grant may hold more than this token
+		s.CredentialPermissions = s.CredentialPermissions.Intersect(claims.Scope)
+	}
+	return s, nil
+}
