@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,7 +77,22 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 	member := tenant + "/members/" + ws.Member(t, harness.ReadProgrammes).ID
 	keyed(t, api, http.MethodPatch, member, map[string]any{"permissions": permissions}, http.StatusOK)
 	deleted(t, api, member, http.StatusNoContent)
-	for _, list := range []string{"/oauth-clients", "/members", "/invitations"} {
+	held := ws.Connector(t, permissions...).Connect(t, p.Person(t, ws.Owner))
+	connection := tenant + "/connections/" + harness.GrantOf(t, held.AccessToken)
+	keyed(t, api, http.MethodPatch, connection, map[string]any{"permissions": permissions}, http.StatusOK)
+	deleted(t, api, connection, http.StatusNoContent)
+	second := p.Database.Token(t, ws.Workspace, ws.Owner, permissions...)
+	for _, one := range listedTokens(t, p, ws) {
+		if slices.Equal(one.Permissions, permissions) {
+			deleted(t, api, tenant+"/tokens/"+one.ID, http.StatusNoContent)
+		}
+	}
+	p.In(ws.Workspace, second).Get(t, programmes).Wants(t, http.StatusUnauthorized)
+	policy := map[string]any{"permissions": permissions, "platforms": []string{"claude"}, "days": 7}
+	keyed(t, api.With("If-Match", "*"), http.MethodPut, tenant+"/connector-policy", policy, http.StatusOK)
+	for _, list := range []string{
+		"/oauth-clients", "/members", "/invitations", "/connections", "/tokens", "/audit-events",
+	} {
 		api.Get(t, tenant+list+"?cursor=x").Wants(t, http.StatusBadRequest)
 		api.Get(t, tenant+list+"?limit=1").Wants(t, http.StatusOK)
 	}

@@ -213,6 +213,7 @@ func TestDescribed_ConditionalRequests(t *testing.T) {
 	there := map[string]map[string]string{
 		forms + "/{id}":      {"id": form.ID},
 		programmes + "/{id}": {"id": made["id"].(string)},
+		"/v1/account/tenants/{tenantId}/connector-policy": {"tenantId": s.ws.Workspace.ID},
 	}
 	for _, o := range s.description.Operations() {
 		if !describes(o, "304") {

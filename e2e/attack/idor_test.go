@@ -33,6 +33,8 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	form := func(e *target) string { return e.form }
 	submission := func(e *target) string { return e.submission }
 	hook := func(e *target) string { return e.webhook }
+	tenant := "/v1/account/tenants/{tenantId}"
+	connection, token := func(e *target) string { return e.grant }, func(e *target) string { return e.personal }
 	rows = map[operation]thing{
 		{"GET", clients}: {},
 		{"POST", clients}: {
@@ -49,15 +51,29 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"POST", invitations}: {
 			body: `{"email":"eve@evil.example","permissions":["programmes:read:programmes"]}`,
 		},
-		{"DELETE", invitations + "/{invitationId}"}: {id: invitation},
-		{"GET", programmes}:                         {},
-		{"POST", programmes}:                        {body: `{"name":"Mine"}`},
-		{"GET", programmes + "/{id}"}:               {id: programme},
-		{"PATCH", programmes + "/{id}"}:             {id: programme, body: `{"name":"Mine"}`},
-		{"POST", programmes + "/{id}/transitions"}:  {id: programme, body: `{"to":"archived"}`},
-		{"POST", programmes + "/imports"}:           {body: "name\nMine\n", kind: "text/csv"},
-		{"GET", programmes + "/imports/{id}"}:       {id: func(e *target) string { return e.imported }},
-		{"GET", forms}:                              {},
+		{"DELETE", invitations + "/{invitationId}"}:     {id: invitation},
+		{"GET", tenant + "/connections"}:                {},
+		{"GET", tenant + "/connections/{connectionId}"}: {id: connection},
+		{"PATCH", tenant + "/connections/{connectionId}"}: {
+			id: connection, body: `{"permissions":["programmes:read:programmes"]}`,
+		},
+		{"DELETE", tenant + "/connections/{connectionId}"}: {id: connection},
+		{"GET", tenant + "/tokens"}:                        {},
+		{"GET", tenant + "/tokens/{tokenId}"}:              {id: token},
+		{"DELETE", tenant + "/tokens/{tokenId}"}:           {id: token},
+		{"GET", tenant + "/audit-events"}:                  {},
+		{"GET", tenant + "/connector-policy"}:              {},
+		{"PUT", tenant + "/connector-policy"}: {
+			body: `{"permissions":["programmes:read:programmes"],"platforms":[],"days":1}`,
+		},
+		{"GET", programmes}:                        {},
+		{"POST", programmes}:                       {body: `{"name":"Mine"}`},
+		{"GET", programmes + "/{id}"}:              {id: programme},
+		{"PATCH", programmes + "/{id}"}:            {id: programme, body: `{"name":"Mine"}`},
+		{"POST", programmes + "/{id}/transitions"}: {id: programme, body: `{"to":"archived"}`},
+		{"POST", programmes + "/imports"}:          {body: "name\nMine\n", kind: "text/csv"},
+		{"GET", programmes + "/imports/{id}"}:      {id: func(e *target) string { return e.imported }},
+		{"GET", forms}:                             {},
 		{"POST", forms}: {
 			body: `{"title":"Mine","allowedOrigins":["https://evil.example"],
 							"fields":[{"name":"a","label":"a","type":"text","required":false}]}`,
@@ -228,6 +244,7 @@ func TestAPI_ForeignAndMissingIDsLookAlike(t *testing.T) {
 	nothing.programme, nothing.imported, nothing.form = uuid.NewString(), uuid.NewString(), uuid.NewString()
 	nothing.app.ClientID, nothing.invitation = uuid.NewString(), uuid.NewString()
 	nothing.member, nothing.webhook = uuid.NewString(), uuid.NewString()
+	nothing.grant, nothing.personal = uuid.NewString(), uuid.NewString()
 	rows, _ := things()
 	who := intruder{token: stranger.Token}
 	for op, row := range rows {

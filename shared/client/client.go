@@ -44,6 +44,7 @@ type Client struct {
 	Forms        Forms
 	OAuthClients OAuthClients
 	Events       Events
+	Credentials  Credentials
 }
 
 // requestTimeout is the timeout of a request, unless the program passes its own http.Client.
@@ -88,7 +89,7 @@ func New(baseURL, workspace string, tokens oauth2.TokenSource, options ...Option
 	for _, option := range options {
 		option(c)
 	}
-	return &Client{Programmes{c}, Forms{c}, OAuthClients{c}, Events{c}}, nil
+	return &Client{Programmes{c}, Forms{c}, OAuthClients{c}, Events{c}, Credentials{c}}, nil
 }
 
 // address returns the address of a deployment without its trailing slash.

@@ -318,8 +318,11 @@ func readTags(h http.Header, name string) (*tags, error) {
 // HasMatch reports whether the request has If-Match.
 func (c Conditions) HasMatch() bool { return c.match != nil }
 
-// CheckChange returns ErrStale unless the conditions allow a change of the version with this tag.
-func (c Conditions) CheckChange(tag string) error {
+// CheckChange returns ErrStale unless the conditions allow a change of the version.
+func (c Conditions) CheckChange(version int) error { return c.CheckTag(Tag(version)) }
+
+// CheckTag is CheckChange for the version with this entity tag.
+func (c Conditions) CheckTag(tag string) error {
 	if !c.matches(tag) || c.seen(tag) {
 		return ErrStale
 	}
@@ -328,7 +331,12 @@ func (c Conditions) CheckChange(tag string) error {
 
 // ServeRead sets the entity tag of the version and calls serve to write the record. It writes 304 instead if the
 // caller has the version, and returns ErrStale if If-Match excludes it.
-func (c Conditions) ServeRead(w http.ResponseWriter, tag string, serve func()) error {
+func (c Conditions) ServeRead(w http.ResponseWriter, version int, serve func()) error {
+	return c.ServeTag(w, Tag(version), serve)
+}
+
+// ServeTag is ServeRead for the version with this entity tag.
+func (c Conditions) ServeTag(w http.ResponseWriter, tag string, serve func()) error {
 	if !c.matches(tag) {
 		return ErrStale
 	}

@@ -170,7 +170,7 @@ func (s Records[T, R]) serveOne(w http.ResponseWriter, r *http.Request, caller C
 		write()
 		return nil
 	}
-	return conditions.ServeRead(w, rest.Tag(s.Version(found)), write)
+	return conditions.ServeRead(w, s.Version(found), write)
 }
 
 // A WriteRequest is an admitted write that a Decoder parses. It keeps the first mistake that is found in it.

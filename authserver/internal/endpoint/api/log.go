@@ -125,7 +125,7 @@ func (r *request) readPolicy() error {
 	if err != nil {
 		return err
 	}
-	return conditions.ServeRead(r.w, policyTag(policy), func() { web.JSON(r.w, http.StatusOK, showPolicy(policy)) })
+	return conditions.ServeTag(r.w, policyTag(policy), func() { web.JSON(r.w, http.StatusOK, showPolicy(policy)) })
 }
 
 // replacePolicy replaces the policy that If-Match names (contract, section 5b).
@@ -152,7 +152,7 @@ func (r *request) replacePolicy() (rest.Answer, error) {
 	}
 	now, err := r.Connections.Store.ConnectorPolicy(r.http.Context(), r.by.WorkspaceID)
 	if err == nil {
-		err = conditions.CheckChange(policyTag(now))
+		err = conditions.CheckTag(policyTag(now))
 	}
 	if err != nil {
 		return rest.Answer{}, err

@@ -63,7 +63,7 @@ func decodeChange(r *gate.WriteRequest) effect {
 	id := r.ID(engage.ErrNotFound)
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
 		form, err := writer.ReplaceForm(ctx, r.WorkspaceID, id, func(f engage.Form) (engage.Form, error) {
-			return change.Apply(f), conditions.CheckChange(rest.Tag(f.Version))
+			return change.Apply(f), conditions.CheckChange(f.Version)
 		})
 		return answerWith(http.StatusOK, form, err)
 	}

@@ -135,7 +135,7 @@ func (e *Endpoint) prepareRead(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 				return refusals.Of(programme.ErrNotFound)
 			}
 			serve := func() { rest.Answer{Status: http.StatusOK, Body: programme.AppendRecord(nil, *found)}.Serve(w) }
-			return refusals.Of(conditions.ServeRead(w, rest.Tag(found.Version), serve))
+			return refusals.Of(conditions.ServeRead(w, found.Version, serve))
 		},
 	}, nil
 }

@@ -82,7 +82,7 @@ func replacing(r *gate.WriteRequest, edit func(programme.Programme) (programme.P
 	id := r.ID(programme.ErrNotFound)
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
 		p, err := writer.Replace(ctx, r.WorkspaceID, id, func(p programme.Programme) (programme.Programme, error) {
-			if err := conditions.CheckChange(rest.Tag(p.Version)); err != nil {
+			if err := conditions.CheckChange(p.Version); err != nil {
 				return p, err
 			}
 			return edit(p)
