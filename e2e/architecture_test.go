@@ -241,7 +241,7 @@ func otherEncoders() map[string]string {
 		authserver + "settings/request.go":       "into a sealed form key",
 		authserver + "signin/password.go":        "into a sealed sign-in ticket",
 		authserver + "settings/authenticator.go": "into the sealed setup of an app, and recovery codes",
-		resourceapi + "publicforms/view.go":      "to the domain, as the answers that a script would send",
+		resourceapi + "publicforms/field.go":     "to the domain, as the answers that a script would send",
 	}
 }
 

@@ -41,7 +41,8 @@ func TestCredentials_NarrowedAndEndedConnectionActsAtOnce(t *testing.T) {
 	}
 	write := func() harness.Answer {
 		t.Helper()
-		return p.In(ws.Workspace, tokens.AccessToken).JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night"})
+		caller := p.In(ws.Workspace, tokens.AccessToken)
+		return caller.JSON(t, http.MethodPost, programmes, map[string]any{"name": "Night"})
 	}
 	write().Wants(t, http.StatusCreated)
 	narrowed, err := api.Narrow(t.Context(), id, []string{harness.ReadProgrammes})

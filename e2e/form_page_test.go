@@ -307,7 +307,8 @@ func TestFormPage_AsksOnCondition(t *testing.T) {
 			return string(p.In(ws.Workspace, ws.Token).Get(t, "/v1/engage/forms/"+id+"/submissions?limit=1").Body)
 		}
 		if screen == harness.Telephone {
-			if sent := sentOf(); !strings.Contains(sent, `"help":"Garden"`) || strings.Contains(sent, "The front desk") {
+			sent := sentOf()
+			if !strings.Contains(sent, `"help":"Garden"`) || strings.Contains(sent, "The front desk") {
 				t.Errorf("what is hidden was sent: %s", sent)
 			}
 			continue
@@ -331,7 +332,8 @@ func TestFormPage_LanguagesFit(t *testing.T) {
 		browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed?lang="+lang, "button")
 		browser.ClickAndSee("button[type=submit]", ".alert:not([hidden])")
 		harness.Evaluate[bool](browser, `offline.hidden = offline.children[0].hidden = false, true`)
-		const state = `document.documentElement.lang.slice(0, 2) + getComputedStyle(document.querySelector("h1")).direction`
+		const state = `document.documentElement.lang.slice(0, 2) +
+			getComputedStyle(document.querySelector("h1")).direction`
 		want := lang + "ltr"
 		if lang == "ar" || lang == "ur" {
 			want = lang + "rtl"

@@ -27,6 +27,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/clientmetadata"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
@@ -52,25 +53,26 @@ type App struct {
 	Parts
 	Options
 
-	config    Config
-	log       *slog.Logger
-	keys      seal.Keys
-	proxies   web.Proxies
-	brand     brand.Brand
-	resources []string
-	watch     server.Instruments
-	probe     goredis.UniversalClient // for probes alone
-	clients   *client.Registry
-	members   *membership.Service
-	accounts  *useraccount.Service
-	offers    *membership.AccessOffers
-	attempts  *session.Attempts
-	pages     *ui.Pages
-	settings  *settings.Settings
-	consents  *authorize.Handler
-	signIn    *signin.Handler
-	mailing   []func(context.Context) // background work that sends mails
-	endUses   func()
+	config      Config
+	log         *slog.Logger
+	keys        seal.Keys
+	proxies     web.Proxies
+	brand       brand.Brand
+	resources   []string
+	watch       server.Instruments
+	probe       goredis.UniversalClient // for probes alone
+	clients     *client.Registry
+	members     *membership.Service
+	connections *consent.Connections
+	accounts    *useraccount.Service
+	offers      *membership.AccessOffers
+	attempts    *session.Attempts
+	pages       *ui.Pages
+	settings    *settings.Settings
+	consents    *authorize.Handler
+	signIn      *signin.Handler
+	mailing     []func(context.Context) // background work that sends mails
+	endUses     func()
 }
 
 // Parts are the parts of the service that tests use directly.

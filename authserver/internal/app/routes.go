@@ -70,22 +70,16 @@ func (a *App) newHandler() error {
 		a.Uses, a.endUses = recorder, recorder.Close
 	}
 	account := &api.Deps{
-		Issuer:    a.config.BaseURL,
-		Resource:  a.resources[0],
-		Resources: a.resources,
-		Keys:      a.Keyring.Public,
-		Uses:      a.Uses,
-		Bounds:    inflight.NewCredentials(0),
-		Clients:   a.clients,
-		Members:   a.members,
-		Connections: &consent.Connections{
-			Store: a.Store.Grants,
-			PropagateRevocation: func(ctx context.Context, reason grant.Reason, ended []useraccount.EndedGrant) {
-				a.propagate(reason)(ctx, ended)
-			},
-			Now: a.Now,
-		},
-		Tokens: pat.Tokens{Store: a.Store.Grants},
+		Issuer:      a.config.BaseURL,
+		Resource:    a.resources[0],
+		Resources:   a.resources,
+		Keys:        a.Keyring.Public,
+		Uses:        a.Uses,
+		Bounds:      inflight.NewCredentials(0),
+		Clients:     a.clients,
+		Members:     a.members,
+		Connections: a.connections,
+		Tokens:      pat.Tokens{Store: a.Store.Grants},
 		Store: api.Store{
 			Credentials:  a.Store.Grants,
 			Applications: a.Store.Clients,
@@ -292,6 +286,13 @@ func (a *App) newPages() error {
 		PropagateRevocation: ended,
 		Random:              rand.Reader,
 	}
+	a.connections = &consent.Connections{
+		Store: a.Store.Grants,
+		PropagateRevocation: func(ctx context.Context, reason grant.Reason, ended []useraccount.EndedGrant) {
+			a.propagate(reason)(ctx, ended)
+		},
+		Now: a.Now,
+	}
 	a.members = &membership.Service{
 		Store:               a.Store,
 		PropagateRevocation: ended,
@@ -333,6 +334,7 @@ func (a *App) newSettings() error {
 		Members:   a.members,
 		Accounts:  a.accounts,
 		Grants:    a.Grants,
+		Connected: a.connections,
 		Offers:    a.offers,
 		Sessions:  a.Sessions,
 		Passwords: a.Passwords,

@@ -63,7 +63,10 @@ func TestE8_FieldIsRequiredOnlyIfItIsAsked(t *testing.T) {
 		{rest.Object{"days": json.RawMessage(`["Friday"]`)}, "", "share"},
 		{rest.Object{"days": json.RawMessage(`["Friday","Sunday"]`)}, "help: missing", ""},
 		{rest.Object{"days": json.RawMessage(`["Sunday"]`), "help": json.RawMessage(`"Garden"`)}, "", "share"},
-		{rest.Object{"days": json.RawMessage(`["Sunday"]`), "help": json.RawMessage(`"Driving"`)}, "licence: missing", ""},
+		{
+			rest.Object{"days": json.RawMessage(`["Sunday"]`), "help": json.RawMessage(`"Driving"`)},
+			"licence: missing", "",
+		},
 		{rest.Object{"help": json.RawMessage(`"Driving"`)}, "", "share"}, // not asked, so it asks nothing either
 		{rest.Object{"licence": json.RawMessage(`"AB12"`)}, "", "share"},
 		{rest.Object{"share": json.RawMessage(`true`)}, "check: agree", ""},

@@ -43,9 +43,9 @@ type Store interface {
 	RevokeToken(ctx context.Context, t Token, reason string, event audit.Event) (bool, error)
 }
 
-// Tokens reads and revokes the tokens of workspaces, for pages and callers of the API. Members see and revoke their own;
-// those of others need account:read:members and account:write:members (contract, section 5b). It is safe for concurrent
-// use.
+// Tokens reads and revokes the tokens of workspaces, for pages and callers of the API. Members see and revoke their
+// own; those of others need account:read:members and account:write:members (contract, section 5b). It is safe for
+// concurrent use.
 type Tokens struct{ Store Store }
 
 // List lists the tokens that the filter selects among those that the actor may see. Without account:read:members, these

@@ -252,7 +252,7 @@ func refused() rest.Refusals {
 		as(apierr.Forbidden, consent.ErrOthersConnection, othersCredential),
 		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
 		as(apierr.Forbidden, pat.ErrOthersToken, othersCredential),
-		as(apierr.PreconditionFailed, rest.ErrStale, "The policy was changed since you read it. Read it and try again."),
+		as(apierr.PreconditionFailed, rest.ErrStale, "The policy has changed since you read it. Read it again."),
 		{Err: store.ErrUnavailable, As: unavailable},
 	}
 }

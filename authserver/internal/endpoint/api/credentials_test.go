@@ -227,7 +227,7 @@ func TestAuditEvents_AreListed(t *testing.T) {
 	b.Wants("invite", b.invite(person()), 201, "")
 	b.Wants("raise", b.send("PATCH", members+"/"+user.String(),
 		body("", perm.ProgrammesRead, perm.AccountAPIAccess)), 200, "")
-	const changed, invited = "member.permissions_changed", "invitation.created"
+	const changed, invited = audit.MemberPermissionsChanged, audit.InvitationCreated
 	for query, want := range map[string][]string{
 		"":                                      {changed, invited, changed},
 		"?after=" + begin:                       {changed, invited, changed},
@@ -235,7 +235,7 @@ func TestAuditEvents_AreListed(t *testing.T) {
 		"?action=" + invited:                    {invited},
 		"?userId=" + user.String():              {changed, changed},
 		"?userId=" + user.String() + "&limit=1": {changed},
-		"?action=grant.revoked":                 nil,
+		"?action=" + audit.GrantRevoked:         nil,
 	} {
 		if _, actions, _ := b.listed(events+query, "action"); !slices.Equal(actions, want) {
 			t.Errorf("audit-events%s: %v, want %v", query, actions, want)
@@ -243,7 +243,8 @@ func TestAuditEvents_AreListed(t *testing.T) {
 	}
 	all, _, _ := b.listed(events+"?action="+invited, "id")
 	if all[0]["actor"] != "user:"+b.manager.String() || all[0]["userId"] != b.manager.String() ||
-		!strings.HasPrefix(all[0]["subject"].(string), "invitation:") || all[0]["detail"] == nil || all[0]["at"] == nil {
+		!strings.HasPrefix(all[0]["subject"].(string), "invitation:") || all[0]["detail"] == nil ||
+		all[0]["at"] == nil {
 		t.Errorf("an event: %v", all[0])
 	}
 	for _, bad := range []string{"?after=yesterday", "?action=none", "?action=", "?userId=1", "?cursor=x"} {

@@ -77,7 +77,7 @@ func (f *filters) action(name string) string {
 	}
 	text := f.http.URL.Query().Get(name)
 	if f.http.URL.Query().Has(name) && !slices.Contains(known, text) {
-		f.err = apierr.New(apierr.Invalid, name+": Must be an action of the audit log, such as grant.revoked.")
+		f.err = apierr.New(apierr.Invalid, name+": Must be an action of the audit log, such as "+audit.GrantRevoked+".")
 		return ""
 	}
 	f.list += " " + name + "=" + text

@@ -16,7 +16,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
-	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -136,17 +135,13 @@ func (s *Settings) setPolicy(r *request) error {
 			return s.connectorsPage(r, typed)
 		}
 	}
-	event := r.eventHere(audit.ConnectorPolicyChanged, "tenant:"+r.here.Workspace.ID.String(), nil)
-	change, err := s.Store.ReplaceConnectorPolicy(r.ctx(), r.here.Workspace.ID, seen, wanted, event)
+	change, err := s.Connected.SetPolicy(r.ctx(), r.actor(), seen, wanted, nil)
 	if errors.Is(err, consent.ErrPolicyChanged) {
 		r.form.Set("tenant", r.here.Workspace.ID.String())
 		return r.serve(s.overtaken) // with the changed policy
 	}
 	if err != nil {
 		return err
-	}
-	for _, g := range change.EndedGrants {
-		s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, grant.ByPolicy)
 	}
 	return r.done(nil, policyNotice(r.here.Workspace.Name, change))
 }
@@ -231,24 +226,13 @@ func (s *Settings) disconnect(r *request) error {
 	case "all":
 		r.back = r.path(r.section) + "&all=1"
 	}
-	only := consent.ConnectionPage{Only: &id, Limit: 1}
-	found, err := s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, only)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
+	c, err := s.Connected.End(r.ctx(), r.actor(), id)
+	switch {
+	case errors.Is(err, consent.ErrNoConnection) || err == nil && !c.Live(s.Now()):
 		return r.done(nil, notConnected)
-	}
-	c, reason := found[0], grant.ByAdmin
-	if c.Grant.UserID == r.user.User.ID {
-		reason = grant.ByUser
-	}
-	event := r.eventHere(audit.GrantRevoked, "grant:"+id.String(), nil)
-	ended, err := s.Store.EndConnection(r.ctx(), r.here.Workspace.ID, id, reason, event)
-	if err == nil {
-		for _, g := range ended {
-			s.Grants.PropagateRevocation(r.ctx(), g.ID, g.Ends, reason)
-		}
+	case errors.Is(err, consent.ErrOthersConnection):
+		return s.showConnectors(r.refuseWithout("To disconnect the app of another member, you need the permission “" +
+			titles(perm.NewSet(perm.AccountWriteMembers))[0] + "”. An administrator of the workspace can give it to you."))
 	}
 	return r.done(err, c.Application+" was disconnected from the account of "+c.Person+".")
 }

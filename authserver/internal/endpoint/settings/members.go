@@ -216,12 +216,16 @@ func (s *Settings) changesMembers(act handler) handler {
 
 // actor returns the user as one who changes the members of the page's workspace.
 func (r *request) actor() membership.Actor {
+	allowed := audit.Authorization{UserID: r.user.User.ID, SignInID: r.user.SignInID}
+	if r.section.Needs != "" {
+		allowed.Permissions = perm.NewSet(r.section.Needs)
+	}
 	return membership.Actor{
 		UserID:        r.user.User.ID,
 		WorkspaceID:   r.here.Workspace.ID,
 		Permissions:   r.here.Permissions,
 		RequestID:     web.RequestID(r.ctx()),
-		Authorization: audit.Authorization{UserID: r.user.User.ID, SignInID: r.user.SignInID},
+		Authorization: allowed,
 	}
 }
 

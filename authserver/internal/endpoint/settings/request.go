@@ -323,7 +323,7 @@ func (r *request) accountEvent(action audit.Action, detail map[string]any) audit
 func (r *request) eventHere(
 	action audit.Action, subject string, detail map[string]any, more ...perm.Permission,
 ) audit.Event {
-	return r.actor().Event(action, subject, detail, perm.NewSet(append(more, r.section.Needs)...))
+	return r.actor().Event(action, subject, detail, perm.NewSet(more...))
 }
 
 func (r *request) ctx() context.Context { return r.http.Context() }

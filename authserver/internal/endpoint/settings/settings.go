@@ -93,6 +93,7 @@ type Deps struct {
 	Members   *membership.Service
 	Accounts  *useraccount.Service
 	Grants    *grant.Service
+	Connected *consent.Connections
 	Offers    *membership.AccessOffers
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
@@ -365,13 +366,9 @@ type Grants interface {
 // (workspace.Workspace).
 type Connections interface {
 	ConnectorPolicyEffect(ctx context.Context, in uuid.UUID, p workspace.ConnectorPolicy) (consent.PolicyEffect, error)
-	ReplaceConnectorPolicy(
-		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
-	) (consent.PolicyChange, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 	WorkspaceConnections(ctx context.Context, in uuid.UUID, page consent.ConnectionPage) ([]consent.Connection, error)
 	LiveConnections(ctx context.Context, workspaceID uuid.UUID) (consent.ConnectionCount, error)
-	EndConnection(ctx context.Context, in, id uuid.UUID, reason grant.Reason, event audit.Event) ([]grant.Grant, error)
 }
 
 // Applications stores OAuth clients and webhook endpoints. The errors are client.ErrUnknown, those of package webhook,

@@ -181,7 +181,7 @@ func checkNarrower(held, permissions perm.Set) error {
 		return &NarrowRefusal{"Keep at least one permission. To take all of them, end the connection."}
 	}
 	if more := permissions.Without(held); len(more) > 0 {
-		return &NarrowRefusal{"The connection does not have " + more.Scope() + ". A connection can only lose permissions."}
+		return &NarrowRefusal{"The connection does not have " + more.Scope() + ". It can only lose permissions."}
 	}
 	if missing := permissions.Needs().Without(permissions); len(missing) > 0 {
 		return &NarrowRefusal{"Also keep " + missing.Scope() + ", which another of the permissions requires."}

@@ -245,12 +245,18 @@ func (g *Grants) RevokePresentedToken(ctx context.Context, hash []byte, event au
 	})
 }
 
-// RevokeToken revokes a token that is not revoked yet with its audit event. It returns false if there is no such token.
+// RevokeToken revokes a token that is not revoked yet with its audit event, and tells its user by mail if another member
+// revokes it. It returns false if there is no such token.
 func (g *Grants) RevokeToken(ctx context.Context, t pat.Token, reason string, event audit.Event) (bool, error) {
 	return g.changeIf(ctx, "revoke token", &event, func(tx *transaction) {
 		tx.change(`update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4
 			where id = $1 and user_id = $2 and tenant_id = $3 and revoked_at is null`,
 			t.ID, t.UserID, t.WorkspaceID, reason)
+		if reason == pat.ByAdmin && !tx.noEvent && tx.sendsMail() {
+			data := mail.Data{Token: t.Name, Workspace: tx.workspaceName(t.WorkspaceID)}
+			tx.row(`select name from account.users where id = $1`, event.Authorization.UserID).read(&data.Person)
+			tx.mail(t.UserID, mail.TokenRevoked, data)
+		}
 	})
 }
 
