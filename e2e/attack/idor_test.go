@@ -125,6 +125,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"GET", "/.well-known/oauth-protected-resource/{resource}"}:   "names a document",
 		{"GET", "/.well-known/oauth-authorization-server/{resource}"}: "names a document",
 		{"GET", "/.well-known/openid-configuration/{resource}"}:       "names a document",
+		{"GET", "/v1/docs/{group}"}:                                   "names a page of the documentation",
 		{"GET", "/mcp/.well-known/{document}"}:                        "names a document",
 	}
 	return rows, public

@@ -64,6 +64,7 @@ type App struct {
 	clients     *client.Registry
 	members     *membership.Service
 	connections *consent.Connections
+	logReads    audit.Reads
 	accounts    *useraccount.Service
 	offers      *membership.AccessOffers
 	attempts    *session.Attempts

@@ -11,6 +11,7 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/rs/cors"
 
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
@@ -79,6 +80,7 @@ func (a *App) newHandler() error {
 		Clients:     a.clients,
 		Members:     a.members,
 		Connections: a.connections,
+		LogReads:    a.logReads,
 		Tokens:      pat.Tokens{Store: a.Store.Grants},
 		Store: api.Store{
 			Credentials:  a.Store.Grants,
@@ -286,6 +288,7 @@ func (a *App) newPages() error {
 		PropagateRevocation: ended,
 		Random:              rand.Reader,
 	}
+	a.logReads = audit.NewReads()
 	a.connections = &consent.Connections{
 		Store: a.Store.Grants,
 		PropagateRevocation: func(ctx context.Context, reason grant.Reason, ended []useraccount.EndedGrant) {
@@ -335,6 +338,7 @@ func (a *App) newSettings() error {
 		Accounts:  a.accounts,
 		Grants:    a.Grants,
 		Connected: a.connections,
+		LogReads:  a.logReads,
 		Offers:    a.offers,
 		Sessions:  a.Sessions,
 		Passwords: a.Passwords,

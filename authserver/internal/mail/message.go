@@ -31,6 +31,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // A Kind is the type of a message. It is a label of a metric and a value in account.unwanted_mails.
@@ -162,7 +163,11 @@ func clean(text string) string {
 	if long := []rune(text); len(long) > maxWords {
 		text = string(long[:maxWords]) + "…"
 	}
-	return strings.Join(strings.Fields(text), " ")
+	text = strings.Join(strings.Fields(text), " ")
+	for _, l := range languages() {
+		text = brand.Apart(text, l.Contact)
+	}
+	return text
 }
 
 // A Notice is the mail about a change (contract, section 7).

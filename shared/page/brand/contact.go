@@ -69,6 +69,14 @@ func (c Contact) Link() template.HTML {
 // Named reports whether the deployment names a contact.
 func (c Contact) Named() bool { return c.link != "" }
 
+// Apart returns a text of other people in which no phrase stands for the contact.
+func Apart(text string, phrases ...string) string {
+	for _, phrase := range phrases {
+		text = strings.ReplaceAll(text, phrase, strings.ReplaceAll(phrase, " ", "\u00a0"))
+	}
+	return text
+}
+
 // In returns a text as HTML in which a link to the contact, if there is one, stands for what the text calls it.
 func (c Contact) In(text, called string) template.HTML {
 	escaped := html.EscapeString(text)

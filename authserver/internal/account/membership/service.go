@@ -44,7 +44,7 @@ type Invitations interface {
 	// the links in the same transaction. The tokens themselves are stored nowhere else.
 	SaveInvitations(ctx context.Context, workspaceID uuid.UUID, drafts []Draft) ([]Draft, error)
 	// RenewInvitation gives an open invitation that still ends at i.Expires a new token, 7 more days and a new inviter,
-	// and mails like SaveInvitation.
+	// and mails like SaveInvitations.
 	RenewInvitation(ctx context.Context, d Draft) (Draft, error)
 	WithdrawInvitation(ctx context.Context, workspaceID, id uuid.UUID, event audit.Event) error
 
@@ -284,6 +284,9 @@ type Ended struct {
 // Ended returns the invitation of a link that no longer works, or ErrNoInvitation if there is none, for a user, or for
 // a person who is not signed in if user is the zero UUID.
 func (s *Service) Ended(ctx context.Context, token credential.Secret, user uuid.UUID) (Ended, error) {
+	if !credential.Invitation.Matches(token.Reveal()) {
+		return Ended{}, ErrNoInvitation
+	}
 	return s.Store.Ended(ctx, credential.Hash(token.Reveal()), user)
 }
 

@@ -107,6 +107,7 @@ type Deps struct {
 
 	Connections *consent.Connections
 	Tokens      pat.Tokens
+	LogReads    audit.Reads
 
 	Store   Store
 	Cursors *rest.Cursors
@@ -253,6 +254,7 @@ func refused() rest.Refusals {
 		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
 		as(apierr.Forbidden, pat.ErrOthersToken, othersCredential),
 		as(apierr.PreconditionFailed, rest.ErrStale, "The policy has changed since you read it. Read it again."),
+		as(apierr.RateLimited, audit.ErrBusy, "Too many reads of logs are running. Try again."),
 		{Err: store.ErrUnavailable, As: unavailable},
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -169,7 +171,7 @@ func (r *request) narrowConnection() (rest.Answer, error) {
 	}
 	narrowed, err := r.Connections.Narrow(r.http.Context(), r.by, id, permissions)
 	if err != nil {
-		return rest.Answer{}, err
+		return rest.Answer{}, r.hide(err)
 	}
 	return rest.JSONLine(http.StatusOK, r.showConnection(narrowed))
 }
@@ -179,7 +181,15 @@ func (r *request) endConnection() (rest.Answer, error) {
 	if err == nil {
 		_, err = r.Connections.End(r.http.Context(), r.by, id)
 	}
-	return rest.Answer{Status: http.StatusNoContent}, err
+	return rest.Answer{Status: http.StatusNoContent}, r.hide(err)
+}
+
+// hide returns the error for a connection of another member: without account:read:members, there is none.
+func (r *request) hide(err error) error {
+	if errors.Is(err, consent.ErrOthersConnection) && !r.by.Permissions.Has(perm.AccountReadMembers) {
+		return consent.ErrNoConnection
+	}
+	return err
 }
 
 // A tokenBody is the JSON of a personal access token. It never has the value.

@@ -61,8 +61,12 @@ func (r *request) listEvents() error {
 	events := rest.Collection[audit.Entry, eventBody]{
 		Name: selected.list,
 		Key:  func(e audit.Entry) string { return mark(e.At, e.ID) },
-		Read: func(after string, limit int) ([]audit.Entry, error) {
-			return r.Store.EventsOfWorkspace(r.http.Context(), r.by.WorkspaceID, search, parseMark(after), limit)
+		Read: func(after string, limit int) (found []audit.Entry, err error) {
+			err = r.LogReads.Do(r.http.Context(), func() (err error) {
+				found, err = r.Store.EventsOfWorkspace(r.http.Context(), r.by.WorkspaceID, search, parseMark(after), limit)
+				return err
+			})
+			return found, err
 		},
 		Show: rest.Each(showEvent),
 	}

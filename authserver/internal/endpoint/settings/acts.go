@@ -9,12 +9,13 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 )
 
-// actsOf divides events, the latest first, into acts: what one request did. A search for a request shows each of its
+// actsOf divides events, the latest first, into acts: what one actor did by one request. A search for a request shows each of its
 // events.
 func actsOf(events []audit.Entry, search logSearch) (acts [][]audit.Entry) {
 	begins := 0
 	for i, e := range events {
-		goesOn := i+1 < len(events) && e.RequestID != "" && e.RequestID == events[i+1].RequestID
+		goesOn := i+1 < len(events) && e.RequestID != "" && e.RequestID == events[i+1].RequestID &&
+			e.Actor == events[i+1].Actor
 		if !goesOn || search.Has("request") {
 			acts = append(acts, events[begins:i+1])
 			begins = i + 1

@@ -232,7 +232,7 @@ func (s *Settings) disconnect(r *request) error {
 		return r.done(nil, notConnected)
 	case errors.Is(err, consent.ErrOthersConnection):
 		return s.showConnectors(r.refuseWithout("To disconnect the app of another member, you need the permission “" +
-			titles(perm.NewSet(perm.AccountWriteMembers))[0] + "”. An administrator of the workspace can give it to you."))
+			titles(perm.NewSet(perm.AccountWriteMembers))[0] + "”. An administrator can give it to you."))
 	}
 	return r.done(err, c.Application+" was disconnected from the account of "+c.Person+".")
 }

@@ -37,6 +37,8 @@ func (s *Settings) showInvite(r *request) error {
 		return s.inviteForm(r, view)
 	}
 	switch _, err = s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, asked.UserID); {
+	case err == nil: // a member since
+		view.Gone = true
 	case errors.Is(err, membership.ErrNoMember):
 		chosen := asked.Permissions.Intersect(r.here.Permissions)
 		view.Asked, view.Form = asked, url.Values{"email": {asked.Email}, "permissions": chosen.Strings()}

@@ -373,36 +373,26 @@ func (w workspaceLog[T]) encoder(to io.Writer, as format) func(T) error {
 	}
 }
 
-// Limits of the searches and exports of logs in one process. They use the connections to Postgres that refreshes use.
+// Limits of the searches and exports of logs of one user in one process.
 const (
 	turnsPerUser = 2 // searches and exports of a user
-	turnsOfReads = 4 // reads of pages by all users
 	turnWait     = 3 * time.Second
-	maxWaiting   = 8   // searches and exports of a user, running or waiting
-	maxReads     = 256 // of all users, running or waiting
+	maxWaiting   = 8 // searches and exports of a user, running or waiting
 )
 
-// turns limits concurrent searches and exports of logs. An export counts towards the limit of its user until it ends.
-// It counts towards the limit of all users only while it reads a page, so that a slow client does not delay others.
-type turns struct {
-	users *inflight.Requests[uuid.UUID]
-	reads *inflight.Requests[struct{}]
-}
-
-func newTurns() turns {
-	return turns{
-		users: inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxWaiting, AtOnce: turnsPerUser, Wait: turnWait}),
-		reads: inflight.New[struct{}](inflight.Bounds{InFlight: maxReads, AtOnce: turnsOfReads, Wait: turnWait}),
-	}
+// newTurns limits concurrent searches and exports of logs. An export counts towards the limit of its user until it ends.
+// It counts towards Deps.LogReads only while it reads a page, so that a slow client does not delay others.
+func newTurns() *inflight.Requests[uuid.UUID] {
+	return inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxWaiting, AtOnce: turnsPerUser, Wait: turnWait})
 }
 
 // errBusy reports that too many searches and exports are running.
-var errBusy = errors.New("too many searches and exports are running")
+var errBusy = audit.ErrBusy
 
 // logTurn runs serve, which searches or exports a log, once the user has fewer than turnsPerUser others running. It
 // returns errBusy if that takes longer than turnWait.
 func (r *request) logTurn(serve func() error) error {
-	return inTurn(r.ctx(), r.turns.users, r.user.User.ID, serve)
+	return audit.InTurn(r.ctx(), r.turns, r.user.User.ID, serve)
 }
 
 // search runs read, which searches a whole log or list, within both limits.
@@ -410,20 +400,7 @@ func (r *request) search(read func() error) error {
 	return r.logTurn(func() error { return r.readLog(r.ctx(), read) })
 }
 
-// readLog runs read, which reads a page of a log, once fewer than turnsOfReads others are running. It returns errBusy
-// if that takes longer than turnWait.
+// readLog runs read, which reads a page of a log, in a turn of LogReads.
 func (s *Settings) readLog(ctx context.Context, read func() error) error {
-	return inTurn(ctx, s.turns.reads, struct{}{}, read)
-}
-
-func inTurn[Key comparable](ctx context.Context, turns *inflight.Requests[Key], by Key, run func() error) error {
-	turn, err := turns.Enter(ctx, by)
-	switch {
-	case err == nil:
-		defer turn.Leave(false)
-		return run()
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	return errBusy
+	return s.LogReads.Do(ctx, read)
 }

@@ -42,6 +42,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 // The sections and some of their pages.
@@ -100,6 +101,7 @@ type Deps struct {
 	Pages     *ui.Pages
 	Keys      seal.Keys
 	Proxies   web.Proxies
+	LogReads  audit.Reads
 	Network   *publicnet.Network // that webhook endpoints may be in
 	BaseURL   string             // of the API
 	AppURL    string             // of the consent page
@@ -115,10 +117,10 @@ type Deps struct {
 // Settings serves the pages. It is safe for concurrent use.
 type Settings struct {
 	Deps
-	box    *seal.Box // of the forms' keys
-	setups *seal.Box // of new authenticator apps
-	codes  *seal.Box // of new recovery codes
-	turns  turns
+	box    *seal.Box                     // of the forms' keys
+	setups *seal.Box                     // of new authenticator apps
+	codes  *seal.Box                     // of new recovery codes
+	turns  *inflight.Requests[uuid.UUID] // searches and exports of logs by a user
 }
 
 // New returns Settings. It derives the keys of the forms, new authenticator apps and recovery codes from the master

@@ -46,6 +46,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // A Store is the database of the pages. Its errors are those of the domain, or wrap store.ErrUnavailable.
@@ -361,8 +362,9 @@ var messages = sync.OnceValue(func() (all map[string]ui.Message) {
 // strings.NewReplacer takes them.
 func (h *Handler) message(v *visit, name string, replacements ...string) *ui.Message {
 	m := messages()[name]
-	fill := strings.NewReplacer(append(replacements, "{provider}", h.ProviderName, "{workspace}", v.offer.Workspace,
-		"{inviter}", v.offer.Inviter, "{email}", v.offer.Email)...)
+	fill := strings.NewReplacer(append(replacements, "{provider}", h.ProviderName, "{workspace}",
+		brand.Apart(v.offer.Workspace, brand.Unnamed), "{inviter}", brand.Apart(v.offer.Inviter, brand.Unnamed),
+		"{email}", v.offer.Email)...)
 	m.Heading, m.Text, m.Next = fill.Replace(m.Heading), fill.Replace(m.Text), fill.Replace(m.Next)
 	m.Links = slices.Clone(m.Links)
 	return &m

@@ -111,8 +111,9 @@ func (c *Connections) Find(ctx context.Context, by audit.Actor, id uuid.UUID) (C
 	return found[0], nil
 }
 
-// End ends a connection at once, and returns it as it was. It does nothing if the connection has ended. It returns
-// ErrNoConnection or ErrOthersConnection.
+// End ends a connection at once, and returns it as it was. It does nothing if the connection has ended. Who holds
+// account:write:members may end those of others, also without seeing them. It returns ErrNoConnection or
+// ErrOthersConnection.
 func (c *Connections) End(ctx context.Context, by audit.Actor, id uuid.UUID) (Connection, error) {
 	found, event, err := c.change(ctx, by, id, audit.GrantRevoked)
 	if err != nil || !found.Live(c.Now()) {
@@ -193,7 +194,9 @@ func checkNarrower(held, permissions perm.Set) error {
 func (c *Connections) change(
 	ctx context.Context, by audit.Actor, id uuid.UUID, action audit.Action,
 ) (Connection, audit.Event, error) {
-	found, err := c.Find(ctx, by, id)
+	seen := by
+	seen.Permissions = seen.Permissions.Union(perm.NewSet(perm.AccountReadMembers))
+	found, err := c.Find(ctx, seen, id)
 	if err != nil {
 		return Connection{}, audit.Event{}, err
 	}

@@ -116,7 +116,6 @@ type Connection struct {
 
 // A ConnectionPage selects connections of a workspace.
 type ConnectionPage struct {
-	Only   *uuid.UUID // the grant with this id, or nil for all
 	Before *uuid.UUID // the grants that were approved before this one, or nil for all
 	Words  string     // part of the application's name or the person's name or address, or "" for all
 	Limit  int

@@ -61,12 +61,12 @@ func (g *Grants) WorkspaceConnections(
 	ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,
 ) ([]consent.Connection, error) {
 	return list(ctx, g.db, "list connections of workspace", connectionOf, connectionsSQL+`
-where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now() and ($2::uuid is null or g.id = $2)
+where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now()
   and `+notOverSQL+`
-  and ($3::uuid is null or (g.created_at, g.id) <
-    (select before.created_at, before.id from account.grants before where before.id = $3 and before.tenant_id = $1))
-  and ($5 = '' or strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower($5)) > 0)
-order by g.created_at desc, g.id desc limit $4`, workspaceID, page.Only, page.Before, page.Limit,
+  and ($2::uuid is null or (g.created_at, g.id) <
+    (select before.created_at, before.id from account.grants before where before.id = $2 and before.tenant_id = $1))
+  and ($4 = '' or strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower($4)) > 0)
+order by g.created_at desc, g.id desc limit $3`, workspaceID, page.Before, page.Limit,
 		spelling.Search(page.Words))
 }
 
@@ -245,8 +245,8 @@ func (g *Grants) RevokePresentedToken(ctx context.Context, hash []byte, event au
 	})
 }
 
-// RevokeToken revokes a token that is not revoked yet with its audit event, and tells its user by mail if another member
-// revokes it. It returns false if there is no such token.
+// RevokeToken revokes a token that is not revoked yet with its audit event, and tells its user by mail if another
+// member revokes it. It returns false if there is no such token.
 func (g *Grants) RevokeToken(ctx context.Context, t pat.Token, reason string, event audit.Event) (bool, error) {
 	return g.changeIf(ctx, "revoke token", &event, func(tx *transaction) {
 		tx.change(`update account.personal_access_tokens set revoked_at = now(), revoke_reason = $4

@@ -25,15 +25,15 @@ func (s *SignIns) BeginSignIn(ctx context.Context, by session.SignIn, event audi
 		// The mail about a new browser is not sent for the first sign-in of an account.
 		mails := tx.sendsMail() && by.NewBrowser &&
 			tx.has(`select true from account.sign_ins where user_id = $1 limit 1`, by.UserID)
+		if mails { // in the time zone of an earlier sign-in: this one may be another person's
+			tx.mail(by.UserID, mail.NewSignIn, mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address})
+		}
 		// The sum is null without the interval: a distributed Postgres accepts no subquery in values.
 		tx.exec(`insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent,
 			second_factor_at, time_zone)
 			values ($1, $2, $3, $4, $5, $6, now() + case when $7 then interval '0' end, $8)`,
 			by.ID, by.UserID, by.Expires, by.Method, by.Address, by.UserAgent,
 			code || by.Proof.Method == session.Passkey, by.Zone)
-		if mails {
-			tx.mail(by.UserID, mail.NewSignIn, mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address})
-		}
 		tx.record(event)
 	})
 }

@@ -46,6 +46,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/page/brand"
 )
 
 // A Store reads memberships and grants. Its errors wrap store.ErrUnavailable.
@@ -177,14 +178,15 @@ func (h *Handler) refuseUsed(v *visit, approval consent.Approval) error {
 		}
 	}
 	if home := consent.HomeOf(v.client.Address, v.client.Redirects); home != "" {
-		m.Links = append([]ui.Link{{Href: home, Text: "Go to " + v.client.Name}}, m.Links...)
+		m.Links = append([]ui.Link{{Href: home, Text: "Go to " + strings.TrimPrefix(home, "https://")}}, m.Links...)
 	}
 	return h.refuse(v, m)
 }
 
 // inWords returns a page with the names of the client and of a workspace, or of several.
 func inWords(v *visit, m ui.Message, workspaces string) ui.Message {
-	words := strings.NewReplacer("{application}", nameOf(v.client), "{name}", v.client.Name, "{workspace}", workspaces)
+	words := strings.NewReplacer("{application}", brand.Apart(nameOf(v.client), brand.Unnamed), "{name}",
+		brand.Apart(v.client.Name, brand.Unnamed), "{workspace}", brand.Apart(workspaces, brand.Unnamed))
 	m.Heading, m.Text, m.Next = words.Replace(m.Heading), words.Replace(m.Text), words.Replace(m.Next)
 	return m
 }
