@@ -258,6 +258,7 @@ func exporting(
 		Sessions: site.Sessions,
 		Pages:    pages,
 		Keys:     seal.NewKeys(make([]byte, 32)),
+		LogReads: audit.NewReads(),
 		Log:      log,
 	})
 	site.Must(err)
