@@ -179,7 +179,7 @@ func (r *request) narrowConnection() (rest.Answer, error) {
 func (r *request) endConnection() (rest.Answer, error) {
 	id, err := r.id("connectionId", consent.ErrNoConnection)
 	if err == nil {
-		_, err = r.Connections.End(r.http.Context(), r.by, id)
+		_, err = r.Connections.End(r.http.Context(), r.by, id, perm.NewSet(perm.AccountWriteMembers))
 	}
 	return rest.Answer{Status: http.StatusNoContent}, r.hide(err)
 }

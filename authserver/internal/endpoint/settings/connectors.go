@@ -226,13 +226,9 @@ func (s *Settings) disconnect(r *request) error {
 	case "all":
 		r.back = r.path(r.section) + "&all=1"
 	}
-	c, err := s.Connected.End(r.ctx(), r.actor(), id)
-	switch {
-	case errors.Is(err, consent.ErrNoConnection) || err == nil && !c.Live(s.Now()):
+	c, err := s.Connected.End(r.ctx(), r.actor(), id, nil)
+	if errors.Is(err, consent.ErrNoConnection) || err == nil && !c.Live(s.Now()) {
 		return r.done(nil, notConnected)
-	case errors.Is(err, consent.ErrOthersConnection):
-		return s.showConnectors(r.refuseWithout("To disconnect the app of another member, you need the permission “" +
-			titles(perm.NewSet(perm.AccountWriteMembers))[0] + "”. An administrator can give it to you."))
 	}
 	return r.done(err, c.Application+" was disconnected from the account of "+c.Person+".")
 }

@@ -111,11 +111,13 @@ func (c *Connections) Find(ctx context.Context, by audit.Actor, id uuid.UUID) (C
 	return found[0], nil
 }
 
-// End ends a connection at once, and returns it as it was. It does nothing if the connection has ended. Who holds
-// account:write:members may end those of others, also without seeing them. It returns ErrNoConnection or
-// ErrOthersConnection.
-func (c *Connections) End(ctx context.Context, by audit.Actor, id uuid.UUID) (Connection, error) {
-	found, event, err := c.change(ctx, by, id, audit.GrantRevoked)
+// End ends a connection at once, and returns it as it was. It does nothing if the connection has ended. Those of others
+// can be ended, also without seeing them, by who holds forOthers: account:write:members for callers of the API, and no
+// more than their page requires for people. It returns ErrNoConnection or ErrOthersConnection.
+func (c *Connections) End(
+	ctx context.Context, by audit.Actor, id uuid.UUID, forOthers perm.Set,
+) (Connection, error) {
+	found, event, err := c.change(ctx, by, id, audit.GrantRevoked, forOthers)
 	if err != nil || !found.Live(c.Now()) {
 		return found, err
 	}
@@ -158,7 +160,7 @@ func (c *Connections) SetPolicy(
 func (c *Connections) Narrow(
 	ctx context.Context, by audit.Actor, id uuid.UUID, permissions perm.Set,
 ) (Connection, error) {
-	found, event, err := c.change(ctx, by, id, audit.GrantNarrowed)
+	found, event, err := c.change(ctx, by, id, audit.GrantNarrowed, perm.NewSet(perm.AccountWriteMembers))
 	if err == nil && !found.Live(c.Now()) {
 		err = ErrConnectionEnded
 	}
@@ -192,7 +194,7 @@ func checkNarrower(held, permissions perm.Set) error {
 
 // change returns the connection, and the event of a change of it by the actor.
 func (c *Connections) change(
-	ctx context.Context, by audit.Actor, id uuid.UUID, action audit.Action,
+	ctx context.Context, by audit.Actor, id uuid.UUID, action audit.Action, forOthers perm.Set,
 ) (Connection, audit.Event, error) {
 	seen := by
 	seen.Permissions = seen.Permissions.Union(perm.NewSet(perm.AccountReadMembers))
@@ -202,7 +204,7 @@ func (c *Connections) change(
 	}
 	var needs perm.Set
 	if found.Grant.UserID != by.UserID {
-		needs = perm.NewSet(perm.AccountWriteMembers)
+		needs = forOthers
 		if !by.Permissions.HasAll(needs) {
 			return Connection{}, audit.Event{}, ErrOthersConnection
 		}
