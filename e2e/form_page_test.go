@@ -160,12 +160,12 @@ func typesAnswers(browser Browser, address string) {
 	time.Sleep(2 * time.Second)
 }
 
-// wantsOne checks that the form has one submission.
-func wantsOne(t *testing.T, p *harness.Product, ws harness.TestWorkspace, id string) {
+// wantsSent checks how many submissions the form has.
+func wantsSent(t *testing.T, p *harness.Product, ws harness.TestWorkspace, id string, want int) {
 	t.Helper()
 	sent := p.In(ws.Workspace, ws.Token).Get(t, "/v1/engage/forms/"+id+"/submissions").Wants(t, 200).Object(t)
-	if n := len(sent["data"].([]any)); n != 1 {
-		t.Errorf("%d submissions", n)
+	if n := len(sent["data"].([]any)); n != want {
+		t.Errorf("%d submissions, want %d", n, want)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestFormPage_KeepsAnswersWithoutConnection(t *testing.T) {
 		t.Errorf("the page has %q", typed)
 	}
 	browser.ClickAndSee("button[type=submit]", ".thanks")
-	wantsOne(t, p, ws, id)
+	wantsSent(t, p, ws, id, 1)
 }
 
 // loseResponse has the page send its next request, and lose the response.
@@ -219,7 +219,7 @@ func TestFormPage_KeepsDraftInTab(t *testing.T) {
 	}
 	browser.Click("#f5")
 	browser.ClickAndSee("button[type=submit]", ".thanks")
-	wantsOne(t, p, ws, id)
+	wantsSent(t, p, ws, id, 1)
 	kept := harness.Evaluate[int](browser, `sessionStorage.length`)
 	browser.OpenAndSee(address, "button[type=submit]")
 	if got := harness.Evaluate[string](browser, typed); got != ",,false,false" || kept != 0 {
@@ -233,7 +233,33 @@ func TestFormPage_KeepsDraftInTab(t *testing.T) {
 	if got := harness.Evaluate[string](browser, typed); got != ",,false,false" {
 		t.Errorf("after it was cleared: %s", got)
 	}
-	wantsOne(t, p, ws, id)
+	wantsSent(t, p, ws, id, 1)
+}
+
+// Answers that are corrected after the response was lost are sent as new ones: nothing that was typed is lost.
+func TestFormPage_KeepsCorrectionsOfDraft(t *testing.T) {
+	p, ws := inWorkspace(t)
+	key, id := formWithTexts(t, p, ws, "en")
+	browser, address := newBrowser(t, p, harness.Laptop), p.BaseURL+"/v1/engage/public/forms/"+key+"/embed"
+	for i, opens := range []func(){
+		func() { browser.OpenAndSee(address, ".note") },
+		func() {
+			browser.Fill("#f0", "(she) ")
+			browser.ClickAndSee("button[type=submit]", "main a.button") // the page's token was used
+			wantsText(t, "the page", browser, "You already sent this form")
+			browser.ClickAndSee("main a.button", ".note")
+		},
+	} {
+		typesAnswers(browser, address)
+		harness.Evaluate[bool](browser, loseResponse)
+		browser.ClickAndSee("button[type=submit]", unsent)
+		opens()
+		browser.Fill("#f4", "Corrected.")
+		browser.Click("#f5")
+		time.Sleep(2 * time.Second)
+		browser.ClickAndSee("button[type=submit]", ".thanks")
+		wantsSent(t, p, ws, id, 2*(i+1))
+	}
 }
 
 // The form stays filled in if the service takes too long, does not answer or has had too many submissions.

@@ -61,7 +61,7 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	page := s.get(f.path()+"/embed?frame=1", nil).wants(t, 200,
 		`<form method="post" action="`+f.path()+`/embed?frame=1"`, `name="submissionToken" value="`,
 		`<label for="f0">Your name</label>`, `type="email" autocomplete="email"`, `<legend>Which days`,
-		`<option>Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`).
+		`<option value="Kitchen">Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`).
 		header(t, "Content-Type", "text/html; charset=utf-8").
 		header(t, "Cache-Control", "no-store").
 		header(t, "X-Frame-Options", "")
@@ -115,12 +115,28 @@ func TestPublicPage_ShowsAnswersAndProblemsAgain(t *testing.T) {
 	}
 	s.wantsRows(0, "resource.submissions", "")
 	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 303)
-	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 409, "already sent")
+	s.sendPage(f, nil, goodFields(fields.Get("submissionToken"))).wants(t, 303)
+	s.wantsRows(1, "resource.submissions", "")
 	old := s.sendPage(f, nil, goodFields(s.tokens.ForSubmission(f.ID, time.Now().Add(-time.Hour))))
 	old.wants(t, 400, "more than an hour", `value="Ada Okafor"`)
 }
 
-// The script of the page sends answers again if it lost the response, with the key of its first attempt.
+// The page sends answers again if it lost the response. The same answers count once; others leave the browser's draft.
+func TestPublicPage_RepeatedTokenCountsOnce(t *testing.T) {
+	s, _, f := newForm(t)
+	fields := goodFields(s.filled(f))
+	s.sendPage(f, nil, fields).wants(t, 303)
+	again := s.sendPage(f, nil, fields).wants(t, 303)
+	s.get(again.Header.Get("Location"), nil).wants(t, 200, "We received your answers", " data-over")
+	for name, value := range map[string]string{"a.name": "Grace", "a.news": "yes", "website": "x"} {
+		other := goodFields(fields.Get("submissionToken"))
+		other.Set(name, value)
+		s.sendPage(f, nil, other).wants(t, 409, "already sent").lacks(t, " data-over")
+	}
+	s.wantsRows(1, "resource.submissions", "")
+}
+
+// A script may also send the page with a key.
 func TestPublicPage_RepeatedKeyCountsOnce(t *testing.T) {
 	s, _, f := newForm(t)
 	fields := goodFields(s.filled(f))
@@ -133,7 +149,7 @@ func TestPublicPage_RepeatedKeyCountsOnce(t *testing.T) {
 	s.get(again.Header.Get("Location"), nil).wants(t, 200, "We received your answers", " data-over")
 	s.wantsRows(1, "resource.submissions", "")
 	fields.Set("a.name", "Grace")
-	s.sendPage(f, keyed, fields).wants(t, 409, "already sent", " data-over")
+	s.sendPage(f, keyed, fields).wants(t, 409, "already sent").lacks(t, " data-over")
 	s.sendPage(f, header{"Idempotency-Key": "two words"}, fields).wants(t, 400, "could not be read")
 	s.wantsRows(1, "resource.submissions", "")
 }

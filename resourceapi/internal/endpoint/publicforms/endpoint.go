@@ -48,6 +48,9 @@ type Store interface {
 	// Accept stores a submission, and its answer under the key if one was given, or returns the answer already stored
 	// under the key. The error may be rest.ErrReused or engage.ErrTokenUsed.
 	Accept(ctx context.Context, key rest.Key, s engage.Submission, answer rest.Answer) (rest.Answer, error)
+	// AcceptedBefore returns the id of the submission that used the token of s, if it has the same answers. Otherwise
+	// the error is engage.ErrTokenUsed.
+	AcceptedBefore(ctx context.Context, s engage.Submission) (uuid.UUID, error)
 }
 
 // An Endpoint makes the handlers.
@@ -337,18 +340,31 @@ func newSubmission(form engage.Form, token engage.SubmissionToken, given rest.Ob
 	}, err
 }
 
-// accept stores the submission and returns the answer, whose statusUrl returns its status (spec 4.5). An answer that is
-// stored is sealed: it has the token of the status.
-func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission) (rest.Answer, error) {
+// answerTo returns the answer to an accepted submission, whose statusUrl returns its status (spec 4.5).
+func (e *Endpoint) answerTo(s engage.Submission) (rest.Answer, error) {
 	token := e.Tokens.ForStatus(s.WorkspaceID, s.ID, e.Now())
 	at := e.BaseURL + SubmissionsPath + "/" + s.ID.String() + "?token=" + token
 	content, err := web.EncodeJSON(map[string]any{"id": s.ID, "status": engage.Accepted, "statusUrl": at})
+	return rest.Answer{Status: http.StatusAccepted, Body: content}, err
+}
+
+// acceptedBefore returns the answer to the submission that has the same token and answers.
+func (e *Endpoint) acceptedBefore(ctx context.Context, s engage.Submission) (answer rest.Answer, err error) {
+	if s.ID, err = e.Store.AcceptedBefore(ctx, s); err == nil {
+		answer, err = e.answerTo(s)
+	}
+	return answer, err
+}
+
+// accept stores the submission and returns the answer. An answer that is stored is sealed: it has the token of the
+// status.
+func (e *Endpoint) accept(ctx context.Context, key rest.Key, s engage.Submission) (rest.Answer, error) {
+	answer, err := e.answerTo(s)
 	if err != nil {
 		return rest.Answer{}, err
 	}
-	answer := rest.Answer{Status: http.StatusAccepted, Body: content}
 	if key.Given() {
-		answer.Body = e.Tokens.SealAnswer(content)
+		answer.Body = e.Tokens.SealAnswer(answer.Body)
 	}
 	if answer, err = e.Store.Accept(ctx, key, s, answer); err == nil {
 		answer.Body, err = e.Tokens.OpenAnswer(answer.Body)

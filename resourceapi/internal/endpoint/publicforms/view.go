@@ -212,8 +212,8 @@ func (e *Endpoint) servePage(w http.ResponseWriter, r *http.Request, form engage
 }
 
 // send handles POST of the page's own form, which needs no script. Invalid answers are shown again with the problem
-// beside each; valid ones redirect to the status page, which can be reloaded without another submission. The script
-// sends an Idempotency-Key, so that it can send answers again if it lost the response.
+// beside each; valid ones redirect to the status page, which can be reloaded without another submission. So do answers
+// that this token has already: the page sends them again if it lost the response.
 func (e *Endpoint) send(w http.ResponseWriter, r *http.Request, form engage.FormState) error {
 	if r.Header.Get("Origin") != e.BaseURL { // not the page's own origin, so another site's form
 		if err := allowOrigin(w, r, form.Form); err != nil {
@@ -257,6 +257,9 @@ func (e *Endpoint) send(w http.ResponseWriter, r *http.Request, form engage.Form
 	}
 	submission.Trapped = values.Get(trap) != ""
 	answer, err := e.accept(r.Context(), key, submission)
+	if errors.Is(err, engage.ErrTokenUsed) {
+		answer, err = e.acceptedBefore(r.Context(), submission)
+	}
 	if err != nil {
 		return err
 	}
@@ -344,7 +347,7 @@ func (e *Endpoint) addAnswers(w http.ResponseWriter, r *http.Request, view *view
 	if r.Method != http.MethodPost {
 		if r.URL.Query().Has("submission") { // the answers were accepted before
 			view.Title, view.Problem = view.Words.Pages.StatusUnknown.Title, view.Words.Pages.StatusUnknown.Text
-			view.Action = ""
+			view.Action, view.Over = "", true
 		}
 		return
 	}
@@ -374,8 +377,6 @@ func (e *Endpoint) refusePage(w http.ResponseWriter, r *http.Request, origins []
 	}
 	// The browser may have discarded the answers when the user goes back, since the form's page is not cached.
 	switch answer.Kind {
-	case apierr.Conflict:
-		view.Over = true
 	case apierr.RateLimited:
 		e.addAnswers(w, r, view, words.Pages.UnsentRateLimited)
 	case apierr.Unavailable:

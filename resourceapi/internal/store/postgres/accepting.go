@@ -98,6 +98,24 @@ func (e *Engage) Accept(
 	return answer, nil
 }
 
+// AcceptedBefore returns the id of the submission that used the token of s, if it has the same answers. Otherwise, also
+// if it was erased, the error is engage.ErrTokenUsed.
+func (e *Engage) AcceptedBefore(ctx context.Context, s engage.Submission) (id uuid.UUID, err error) {
+	answers, err := json.Marshal(s.Answers)
+	if err != nil {
+		return id, err
+	}
+	consents, err := json.Marshal(s.Consents)
+	if err != nil {
+		return id, err
+	}
+	return oneRow(ctx, e.pool, engage.ErrTokenUsed, pgx.RowTo[uuid.UUID], `
+		select s.id from resource.submissions s where s.tenant_id = $1 and s.token_id = $2 and s.form_id = $3
+			and s.created_at > now() - interval '1 day'
+			and s.answers = $4::text::jsonb and s.consents = $5::text::jsonb and s.trapped = $6`+notErased,
+		s.WorkspaceID, s.Token, s.Form, string(answers), string(consents), s.Trapped)
+}
+
 // Arrived tells the worker of this process that submissions were accepted. Other processes find them when they look.
 func (e *Engage) Arrived() <-chan struct{} { return e.arrived }
 
