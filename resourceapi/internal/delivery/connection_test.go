@@ -48,7 +48,7 @@ func TestPost_UsesConnectionAgain(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	d := trusting(server)
-	personal, err := d.post(t.Context(), server.URL+"/ok", secrets, message{"evt_1", []byte("{}"), true})
+	personal, err := d.post(t.Context(), server.URL+"/ok", secrets, message{"evt_1", []byte("{}"), false, true})
 	if err != nil || personal.Outcome != Accepted || personal.Response != nil {
 		t.Errorf("with personal data: %+v, %v", personal, err)
 	}

@@ -10,8 +10,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +34,8 @@ const Timeout, bodyWait = 10 * time.Second, 250 * time.Millisecond
 type message struct {
 	id       string // the same at each attempt (W2)
 	body     []byte
-	personal bool // it has personal data: the response, which may repeat it, is not kept (W8)
+	personal bool // it has personal data
+	private  bool // its endpoint gets personal data: no response is kept, which may repeat it (W8)
 }
 
 // An Attempt is the result of one request to an endpoint.
@@ -93,7 +96,9 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	}
 	exchange, end := context.WithCancel(ctx)
 	defer end()
-	request, err := http.NewRequestWithContext(exchange, http.MethodPost, address, bytes.NewReader(m.body))
+	var sent atomic.Bool
+	traced := httptrace.WithClientTrace(exchange, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	request, err := http.NewRequestWithContext(traced, http.MethodPost, address, bytes.NewReader(m.body))
 	if err != nil {
 		return Attempt{Problem: "The URL is not valid.", Outcome: Unreachable}, nil
 	}
@@ -102,12 +107,9 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	}
 	request.Header["Idempotency-Key"] = nil // not sent: makes net/http repeat what a closed connection did not get
 	response, err := d.client.Do(request)
-	a := Attempt{
-		Outcome:   Accepted,
-		Took:      d.Now().Sub(began),
-		SentAt:    &began,
-		Signature: signature,
-		Personal:  m.personal,
+	a := Attempt{Outcome: Accepted, Took: d.Now().Sub(began), Personal: m.personal}
+	if sent.Load() {
+		a.SentAt, a.Signature = &began, signature
 	}
 	if err != nil && ctx.Err() != nil {
 		return Attempt{}, context.Cause(ctx) // the process is stopping, so this is not a failure of the endpoint
@@ -119,7 +121,7 @@ func (d *Deliverer) post(ctx context.Context, address string, secrets []credenti
 	defer func() { _ = response.Body.Close() }()
 	time.AfterFunc(bodyWait, end)
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // what comes in time; the status decides
-	if !m.personal {
+	if !m.private {
 		a.Response = body[:min(len(body), webhook.MaxResponse)]
 	}
 	a.Status, a.RetryAfter = response.StatusCode, retryAfter(response.Header.Get("Retry-After"), d.Now())
