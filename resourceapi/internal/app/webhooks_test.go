@@ -212,6 +212,22 @@ func TestWebhooks_EnableAndDisable(t *testing.T) {
 	s.do("PATCH", made.path(), h, `{"enabled":true}`).has(t, `"enabled":true`)
 }
 
+// An endpoint for all events gets types that were added after it: who changes it must be permitted to read these, too.
+func TestWebhooks_AllTypesNeedEachPermission(t *testing.T) {
+	s, h := newDeveloper(t)
+	made := s.addWebhook(h, address, "submission.created")
+	limited := s.holder(h.workspace(), perm.AccountAPIAccess, perm.EngageReadSubmissions)
+	enable := func(h header) answer { return s.do("PATCH", made.path(), h, `{"enabled":true}`) }
+	replace := func(h header) answer { return s.do("POST", made.path()+"/secret", h, `{}`) }
+	enable(limited).wants(t, 200)
+	replace(limited).wants(t, 200)
+	s.Exec("update account.webhooks set all_types = true where {mine}")
+	enable(limited).refuses(t, 403, "FORBIDDEN")
+	replace(limited).refuses(t, 403, "FORBIDDEN")
+	enable(h).wants(t, 200)
+	replace(h).wants(t, 200)
+}
+
 // address is the URL of an endpoint that does not exist.
 const address = "https://hooks.example.invalid/"
 

@@ -293,10 +293,20 @@ func (s *Settings) disableWebhook(r *request) error {
 	return r.webhookChanged(err, "The endpoint was disabled.")
 }
 
+// needsOf returns the permissions to read what the endpoint gets. Of all types, its user's own endpoint gets those that
+// the user may read.
+func (r *request) needsOf(e webhook.Endpoint) perm.Set {
+	types := e.Wanted()
+	if e.AllTypes && e.UserID == r.user.User.ID {
+		types = webhook.Readable(types, r.here.Permissions)
+	}
+	return webhook.Needs(types)
+}
+
 // enableWebhook makes the endpoint get what this user may read from then on, without personal data if another user
 // asked for it.
 func (s *Settings) enableWebhook(r *request, e webhook.Endpoint) error {
-	needs := webhook.Needs(e.Types)
+	needs := r.needsOf(e)
 	if !r.here.Permissions.HasAll(needs) {
 		return r.webhookChanged(nil,
 			"The endpoint was not enabled. It gets events that you may not read in this workspace.")
@@ -343,7 +353,7 @@ func (s *Settings) changePersonalData(r *request, e webhook.Endpoint) error {
 	include, notice := r.form.Get("personal") == "yes", "Events are now sent without personal data."
 	var needs perm.Set
 	if include {
-		needs, notice = webhook.Needs(e.Types), "Events are now sent with personal data."
+		needs, notice = r.needsOf(e), "Events are now sent with personal data."
 		if !r.here.Permissions.HasAll(needs) {
 			return r.webhookChanged(nil,
 				"Nothing was changed. The endpoint gets events that you may not read in this workspace.")
@@ -361,7 +371,7 @@ func (s *Settings) changePersonalData(r *request, e webhook.Endpoint) error {
 // replaceWebhookSecret shows the new secret, only this time. The form's key identifies the replacement, so submitting
 // the same form again does not replace the secret again.
 func (s *Settings) replaceWebhookSecret(r *request, e webhook.Endpoint) error {
-	needs := webhook.Needs(e.Types)
+	needs := r.needsOf(e)
 	if !r.here.Permissions.HasAll(needs) {
 		return r.done(nil, "The secret was not replaced. It signs events that you may not read in this workspace.")
 	}

@@ -164,7 +164,7 @@ func (e *Endpoint) decodeChange(r *gate.WriteRequest) effect {
 		}
 		answer, err := rest.JSON(http.StatusOK, recordOf(made), err)
 		if (enable != nil && *enable) || (include != nil && *include) {
-			answer.Needs = webhook.Needs(made.Types)
+			answer.Needs = webhook.Needs(made.Wanted())
 		}
 		return answer, err
 	}
@@ -179,7 +179,7 @@ func setEnabled(
 	}
 	made, err := writer.Enable(ctx, caller.WorkspaceID, id, makerOf(caller))
 	if err == nil {
-		err = needsOf(caller, made.Types...)
+		err = needsOf(caller, made.Wanted()...)
 	}
 	return made, err
 }
@@ -204,10 +204,10 @@ func (e *Endpoint) decodeReplaceSecret(r *gate.WriteRequest) effect {
 		}
 		changed, err := writer.ReplaceSecret(ctx, r.WorkspaceID, id, r.User, sealed, overlap)
 		if err == nil {
-			err = needsOf(r.Caller, changed.Types...) // the secret signs these events
+			err = needsOf(r.Caller, changed.Wanted()...) // the secret signs these events
 		}
 		answer, err := rest.JSON(http.StatusOK, added{recordOf(changed), secret.Reveal()}, err)
-		answer.Needs = webhook.Needs(changed.Types)
+		answer.Needs = webhook.Needs(changed.Wanted())
 		return answer, err
 	}
 }
