@@ -91,6 +91,14 @@ func (s Records[T, R]) List() http.Handler {
 	})
 }
 
+// recordFor returns how the caller sees the records.
+func (s Records[T, R]) recordFor(caller Caller) func(T) R {
+	if s.RecordFor == nil {
+		return s.Record
+	}
+	return func(found T) R { return s.RecordFor(caller, found) }
+}
+
 func (s Records[T, R]) serveList(
 	w http.ResponseWriter, r *http.Request, caller Caller, owner uuid.UUID, wanted rest.Range,
 ) error {
@@ -99,11 +107,7 @@ func (s Records[T, R]) serveList(
 			return err
 		}
 	}
-	record := s.Record
-	if s.RecordFor != nil {
-		record = func(found T) R { return s.RecordFor(caller, found) }
-	}
-	return WritePage(w, r, caller, record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
+	return WritePage(w, r, caller, s.recordFor(caller), wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
 		var end rest.End
 		if s.Owner == nil {
 			end, err = s.Page(r.Context(), caller.WorkspaceID, wanted, page.Take)
@@ -165,7 +169,7 @@ func (s Records[T, R]) serveOne(w http.ResponseWriter, r *http.Request, caller C
 	if err != nil {
 		return err
 	}
-	write := func() { web.JSON(w, http.StatusOK, s.Record(found)) }
+	write := func() { web.JSON(w, http.StatusOK, s.recordFor(caller)(found)) }
 	if s.Version == nil {
 		write()
 		return nil
