@@ -84,7 +84,13 @@ func acceptsGzip(h http.Header) bool {
 // Accept (RFC 9110, section 12.5.1), and JSON with less weight or not at all.
 func PrefersHTML(h http.Header) bool {
 	accepted := weights(h.Values("Accept"))
-	return accepted["text/html"] > accepted["application/json"]
+	json := 0.0
+	for _, name := range []string{"*/*", "application/*", "application/json"} { // the most specific one counts
+		if weight, named := accepted[name]; named {
+			json = weight
+		}
+	}
+	return accepted["text/html"] > json
 }
 
 // weights returns the names of a field such as Accept, in small letters, with their weights (RFC 9110, section 12.4.2).
@@ -94,7 +100,7 @@ func weights(values []string) map[string]float64 {
 		name, parameters, _ := strings.Cut(one, ";")
 		weight := 1.0
 		for parameter := range strings.SplitSeq(parameters, ";") {
-			if text, isWeight := strings.CutPrefix(strings.TrimSpace(parameter), "q="); isWeight {
+			if text, isWeight := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); isWeight {
 				weight, _ = strconv.ParseFloat(text, 64) // 0 if it is not a number
 			}
 		}

@@ -3,6 +3,7 @@ package pagestyle
 import (
 	"compress/gzip"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -37,6 +38,21 @@ func TestAccent_ReplacesColoursOfBothSchemes(t *testing.T) {
 	}
 	if got := brand.Contrast(link(t, rest), brand.DarkGround); got < 4.5 {
 		t.Errorf("%.2f on dark", got)
+	}
+}
+
+func TestPrefersHTML_ReadsWeights(t *testing.T) {
+	for accepts, want := range map[string]bool{
+		"": false,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true,
+		"application/json, text/html;Q=0.5":                               false,
+		"*/*, text/html;q=0.5":                                            false,
+		"application/*;q=0.9, text/html;q=0.8":                            false,
+		"application/json;q=0.1, */*, text/html;q=0.5":                    true,
+	} {
+		if got := PrefersHTML(http.Header{"Accept": {accepts}}); got != want {
+			t.Errorf("%q: %t", accepts, got)
+		}
 	}
 }
 
