@@ -130,8 +130,9 @@
 
   // Requests.
   function send(path, bearer, line, output) {
-    var address = new URL(path, location.origin);
-    if (address.origin !== location.origin || !address.pathname.startsWith("/v1/")) {
+    var address;
+    try { address = new URL(path, location.origin); } catch (invalid) { /* no address */ }
+    if (!address || address.origin !== location.origin || !address.pathname.startsWith("/v1/")) {
       line.textContent = "The path must begin with /v1/.";
       return;
     }
@@ -232,9 +233,10 @@
     });
     contents.addEventListener("keydown", function (event) { // the arrow keys lead through what is shown
       var step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (!step) return;
       var stops = [input].concat(all("li a", contents).filter(function (link) { return link.getClientRects().length; }));
-      var next = stops[stops.indexOf(document.activeElement) + step];
+      var at = stops.indexOf(document.activeElement);
+      if (!step || at < 0) return;
+      var next = stops[at + step];
       if (next) next.focus();
       event.preventDefault();
     });
