@@ -60,8 +60,9 @@ func TestPublicPage_SubmitsWithoutScript(t *testing.T) {
 	h, f := s.form()
 	page := s.get(f.path()+"/embed?frame=1", nil).wants(t, 200,
 		`<form method="post" action="`+f.path()+`/embed?frame=1"`, `name="submissionToken" value="`,
-		`<label for="f0">Your name</label>`, `type="email" autocomplete="email"`, `<legend>Which days`,
-		`<option value="Kitchen">Kitchen</option>`, `I agree that my answers are kept for a year.`, `<button type="submit">`).
+		`<label for="f0">Your name</label>`, `type="email" autocomplete="email"`,
+		`<legend>Which days`, `<option value="Kitchen">Kitchen</option>`,
+		`I agree that my answers are kept for a year.`, `<button type="submit">`).
 		header(t, "Content-Type", "text/html; charset=utf-8").
 		header(t, "Cache-Control", "no-store").
 		header(t, "X-Frame-Options", "")

@@ -12,7 +12,8 @@
 //	W7 No log, error or record of a delivery contains a secret or a URL. The record alone has the beginning of the
 //	   body of the response.
 //	W8 Personal data is sent only if the endpoint's user asked for it on its page and may read it at that moment. It
-//	   is read for each attempt and never stored with the delivery. No response of such an endpoint is: it may repeat what was sent before.
+//	   is read for each attempt and never stored with the delivery. No response of such an endpoint is, which may
+//	   repeat what was sent before.
 //	W9 An endpoint that a personal access token or an access token added gets what that credential may read at that
 //	   moment, and is disabled once it has ended: revoked, replaced or expired.
 package delivery

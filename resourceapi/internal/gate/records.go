@@ -107,7 +107,8 @@ func (s Records[T, R]) serveList(
 			return err
 		}
 	}
-	return WritePage(w, r, caller, s.recordFor(caller), wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
+	record := s.recordFor(caller)
+	return WritePage(w, r, caller, record, wanted.Fields, func(page *rest.Page[T]) (next string, err error) {
 		var end rest.End
 		if s.Owner == nil {
 			end, err = s.Page(r.Context(), caller.WorkspaceID, wanted, page.Take)
