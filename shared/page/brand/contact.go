@@ -16,7 +16,7 @@ const Unnamed = "the person who runs this service"
 
 // ContactOptions are the settings of the contact. The configuration of authserver embeds them.
 type ContactOptions struct {
-	Contact     string `env:"ALMONER_CONTACT" doc:"Whom pages and mails of authserver tell people to ask for help: an e-mail address or an https:// URL. Empty: they say \"the person who runs this service\"."`
+	Contact     string `env:"ALMONER_CONTACT" doc:"Contact that pages and mails of authserver name where people need help: an e-mail address or an https:// URL. If it is empty, they say \"the person who runs this service\"."`
 	ContactName string `env:"ALMONER_CONTACT_NAME" doc:"Name of ALMONER_CONTACT, which pages and mails show in its place, up to 40 characters."`
 }
 
