@@ -311,7 +311,7 @@ func TestUnlink_EndsLinkAfterRecentAuthentication(t *testing.T) {
 	s.rows(0, "identities", "user_id = $1", ada.ID)
 	s.rows(1, "identities", "user_id = $1", bob.ID)
 	s.recorded(1, audit.IdentityUnlinked, ada.ID)
-	s.wants("the events", b.Get("/settings/security"), 200, "Your account at the identity provider was unlinked")
+	s.wants("the events", b.Get("/settings/security"), 200, "Your account of another sign-in service was unlinked")
 	s.wants("twice", b.Post(unlink, form).Follow(), 200, "No Riverside account was linked")
 	s.recorded(1, audit.IdentityUnlinked, ada.ID)
 }

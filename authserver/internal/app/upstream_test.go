@@ -35,7 +35,7 @@ func TestUpstream_VerifiedAddressIsLinkedOnceAndSignsIn(t *testing.T) {
 	s.wants("its user", b.Get("/settings/user"), 200, ada.Email)
 	s.recorded(1, audit.IdentityLinked, ada.ID)
 	s.rows(1, "sign_ins", "method = 'upstream' and user_id = $1", ada.ID)
-	s.wants("the events", b.Get("/settings/security"), 200, "Your account at the identity provider was linked")
+	s.wants("the events", b.Get("/settings/security"), 200, "An account of another sign-in service was linked to yours")
 	p.vouching(map[string]any{"email": another, "email_verified": false})
 	again := s.browser()
 	s.wants("linked user with another address", p.through(s, again), 303)
