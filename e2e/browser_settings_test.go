@@ -57,7 +57,7 @@ func (v *settingsTour) endsConnectionAndSwitchesLLM(member demo.User) {
 	v.Click("#connections ~ form summary")
 	wantsText(v.T, "the connections", v.Browser, member.Email)
 	v.Click("#connections ~ form .confirm summary")
-	v.sends("/settings/connectors/disconnect", "was disconnected from the account of", "No connections")
+	v.sends("/settings/connectors/disconnect", "was disconnected from the account of", "No connected apps")
 	v.wants("ended", `select count(*) from account.grants where user_id = $1 and state = 'revoked'`, member.ID)
 	const form = "/settings/connectors/llm"
 	v.ClickAndSee(`form[action="`+form+`"] button`, "#llm-off")

@@ -43,19 +43,19 @@ func TestConnectionLog_ShowsProgressAndReason(t *testing.T) {
 	attempt := connector.Begin()
 	form := attempt.CodeForm(attempt.Code(t, owner))
 	says(connector.Post(t, change(form, "code_verifier", strings.Repeat("w", 43))), "Refused",
-		"code_verifier does not match", "Approved: done", "Code exchanged: not reached", "Ada Okafor")
+		"code_verifier does not match", "Approved: done", "Sign-in finished: not reached", "Ada Okafor")
 	tokens := connector.Connect(t, owner)
 	connector.List(t, tokens).Wants(t, http.StatusOK)
 	refreshed := connector.Refresh(t, tokens.RefreshToken).Tokens(t)
 	await.True(t, "the first call is recorded", func() bool { // uses are recorded in batches
-		return strings.Contains(log().Text(), "First call: done")
+		return strings.Contains(log().Text(), "First used: done")
 	})
-	log().WantsText(t, "Connected", "Code exchanged: done", "Refreshed: done")
+	log().WantsText(t, "Connected", "Sign-in finished: done", "Access renewed: done")
 	p.Database.SetLLM(t, ws.Workspace, false)
 	const off = "AI assistants are switched off"
 	says(connector.Refresh(t, refreshed.RefreshToken), "Refused", off)
 	p.Database.SetLLM(t, ws.Workspace, true)
-	says(connector.Refresh(t, tokens.RefreshToken), "Ended", "old sign-in key")
+	says(connector.Refresh(t, tokens.RefreshToken), "Ended", "old access key")
 	p.Database.SetLLM(t, ws.Workspace, false)
 	says(owner.Arrive(t, p.AuthorizeURL(connector.Begin().Query)).WantsPage(t, http.StatusForbidden).Answer,
 		"Refused", off)
@@ -158,7 +158,7 @@ func causes() map[string]cause {
 	return map[string]cause{
 		"a superseded token": {
 			replay, "a superseded refresh token was presented",
-			"because an old sign-in key was used again. " + maybeLost, "refresh_token_replayed",
+			"because an old access key was used again. " + maybeLost, "refresh_token_replayed",
 		},
 		"a code twice": {
 			exchangeTwice, "its authorization code was presented again",

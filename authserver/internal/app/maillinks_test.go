@@ -104,7 +104,7 @@ func TestForgotten_ResetSaysWhoIsSignedOut(t *testing.T) {
 	who, other := s.person(), s.person()
 	s.signedIn(who).Get(s.forgotten(who)).Lacks("is signed in here")
 	browser := s.signedIn(other)
-	const ends = "is signed in here. This page signs that account out"
+	const ends = "is signed in here. When you set the password, this browser signs out that account"
 	form := browser.Get(s.forgotten(who))
 	s.needs("the link", form, 200, other.Email, ends)
 	s.needs("a short password", sets(form, "short"), 400, ends)
@@ -224,7 +224,7 @@ func TestForgotten_WithoutMailSaysSo(t *testing.T) {
 		b.Get(forgottenPage),
 		b.Post(forgottenPage, url.Values{"email": {newAddress()}}),
 	} {
-		s.wants("the page", page, 200, "sends no mail", "the person who runs this service")
+		s.wants("the page", page, 200, "sends no e-mail", "the person who runs this service")
 	}
 }
 

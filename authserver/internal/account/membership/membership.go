@@ -232,7 +232,7 @@ func Presets(within perm.Set) (out []Preset) {
 			out = append(out, Preset{name, title, sentence, permissions})
 		}
 	}
-	offer("viewer", "Viewer", "Sees everything, and changes nothing.", within.Reads(), nil)
+	offer("viewer", "Viewer", "Can see records and members, and change nothing.", within.Reads(), nil)
 	for _, module := range perm.Modules() {
 		var edits perm.Set
 		for _, entry := range perm.All() {
@@ -241,12 +241,13 @@ func Presets(within perm.Set) (out []Preset) {
 			}
 		}
 		title := perm.ModuleTitle(module)
-		sentence := "Sees and changes " + strings.ToLower(title) + ", and nothing else."
+		sentence := "Can see and change " + strings.ToLower(title) + ", and nothing else."
 		if len(edits.Reads()) < len(edits) { // a module without writes has no editors
 			offer(module+"-editor", title+" editor", sentence, edits, edits)
 		}
 	}
-	offer("administrator", "Administrator", "Does everything, and decides who may do what.", within, perm.OfAccount())
+	const everything = "Can do all that you can, and decide who may do what."
+	offer("administrator", "Administrator", everything, within, perm.OfAccount())
 	return out
 }
 

@@ -157,10 +157,12 @@ func (r *request) offer(m workspace.Membership, missing perm.Set, application, b
 	return out
 }
 
-// refuseWithout refuses a form that needs a permission to change members, with the button that asks for it.
-func (r *request) refuseWithout(problem string) *request {
-	r.ask = r.offer(r.here, perm.NewSet(perm.AccountWriteMembers), "", r.path(r.section))
-	return r.refuse(http.StatusForbidden, problem)
+// refuseWithout refuses what needs the permission to change members, with the button that asks for it.
+func (r *request) refuseWithout(act string) *request {
+	needed := perm.NewSet(perm.AccountWriteMembers)
+	r.ask = r.offer(r.here, needed, "", r.path(r.section))
+	return r.refuse(http.StatusForbidden, "To "+act+", you need the permission “"+titles(needed)[0]+
+		"”. An administrator of the workspace can give it to you. Nothing was changed.")
 }
 
 // Place returns the workspace in the navigation of a page of another package that belongs to a section of the user.

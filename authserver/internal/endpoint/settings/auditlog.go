@@ -136,7 +136,7 @@ func eventView(e audit.Entry, reader *uuid.UUID) eventRow {
 // actors are the kinds of actors that have no name of their own.
 var actors = map[string]string{
 	"client":    "The app",
-	"admin":     "The people who run this service",
+	"admin":     "The person who runs this service",
 	"system":    "This service",
 	"anonymous": "Not signed in",
 }
@@ -148,7 +148,7 @@ var placeholder = regexp.MustCompile(` ?\{[a-z]+\}`)
 var eventWords string
 
 // details are the texts that replace the placeholders: templates of an eventRow.
-var details = template.Must(template.New("").Parse(eventWords))
+var details = template.Must(template.New("").Funcs(template.FuncMap{"title": perm.ModuleTitle}).Parse(eventWords))
 
 // fill replaces the placeholders in the text of a description by details of the event.
 func (e eventRow) fill(text string) string {

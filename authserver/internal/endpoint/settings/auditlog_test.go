@@ -414,7 +414,7 @@ func TestAudit_EveryActionHasWords(t *testing.T) {
 		}
 		text.WriteString(log.Text())
 	}
-	for _, words := range []string{" Now: “See programmes”", "The people who run this service"} {
+	for _, words := range []string{" Now: “See programmes”", "The person who runs this service"} {
 		if !strings.Contains(text.String(), words) {
 			t.Errorf("does not say %q", words)
 		}

@@ -189,12 +189,13 @@ func TestSecondFactor_OnlyUserWithOneRequiresIt(t *testing.T) {
 	site.Member(perm.ProgrammesRead)
 	browser := site.SignedIn(ada)
 	browser.Get(members).Wants(http.StatusOK, "2 members have neither a passkey nor an authenticator app.",
-		"Not required", "To require it, use two-step sign-in yourself")
+		"Not required", "If you require it, members without it set it up",
+		"To require it, use two-step sign-in yourself")
 	form := with(browser.Get(members+"/invite").Form(members+"/invite"), "state", "on")
 	browser.Post(secondFactor, form).Wants(http.StatusForbidden, "Nothing was changed.",
 		"Use two-step sign-in yourself")
 	reader := site.SignedIn(site.Member(perm.AccountReadMembers))
-	reader.Get(members).Lacks("have neither")
+	reader.Get(members).Wants(http.StatusOK, "does not require two-step sign-in.").Lacks("have neither", "If you")
 	reader.Post(secondFactor, form).Wants(http.StatusForbidden)
 	withApp(t, browser)
 	changed := browser.Get(members).Send(secondFactor, nil)

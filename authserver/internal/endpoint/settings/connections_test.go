@@ -45,10 +45,10 @@ func TestApps_ShowsReplayAndExpiryAsReasons(t *testing.T) {
 	site.Must(site.Grants.Revoke(t.Context(), g, grant.Replayed, "client:"+app.ID.String()))
 	site.Fixture.Exec(`update account.grants set ends_at = now() - interval '1 hour' where id = $1`, over.ID)
 	browser := site.SignedIn(ada)
-	const disconnected = "We disconnected Claude because an old sign-in key was used again. It may have been copied."
+	const disconnected = "We disconnected Claude because an old access key was used again. It may have been copied."
 	browser.Get("/settings/apps").
 		Says(disconnected, "The access that you gave to Donor sync has expired.", "No connected apps")
-	const event = "Claude was disconnected because an old sign-in key was used again. It may have been copied."
+	const event = "Claude was disconnected because an old access key was used again. It may have been copied."
 	browser.Get("/settings/security").Says(event)
 }
 
@@ -71,7 +71,7 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	} {
 		browser.Get(path).As(path).Says(words, way, origin)
 	}
-	browser.Get(connectors + tenant).Says("because an old sign-in key was used again.").Omits("203.0.113.0")
+	browser.Get(connectors + tenant).Says("because an old access key was used again.").Omits("203.0.113.0")
 }
 
 const connect = "/settings/connect"
@@ -84,14 +84,14 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	page.Contains(`value="`+mcp+`"`).Times(4, "<ol") // lists of steps
 	browser.Get(connect).Wants(http.StatusOK, "AI assistants on", "See programmes").Lacks("Ask an administrator")
 	site.Fixture.SetLLM(false)
-	browser.Get(connect).Says("AI assistants off", "No assistant can be connected until an administrator").
+	browser.Get(connect).Says("AI assistants off", "Before you can connect an assistant, an administrator must").
 		Lacks("See programmes")
 	administrator := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess, perm.AccountWriteMembers)
 	site.SignedIn(administrator).Get(connect).Says("Switch them on in Assistants").Lacks("Ask an administrator")
 	site.Fixture.SetLLM(true)
 	for state, want := range map[string]string{
-		"enabled = false":                     "Programmes is switched off in this workspace",
-		"enabled = true, provisioned = false": "Programmes is not set up yet in this workspace",
+		"enabled = false":                     "The module Programmes is switched off in this workspace",
+		"enabled = true, provisioned = false": "The module Programmes is not set up yet in this workspace",
 	} {
 		site.Fixture.Exec(`update account.tenant_modules set `+state+` where module = 'programmes' and tenant_id = $1`,
 			site.Fixture.WorkspaceID)
@@ -294,7 +294,7 @@ func TestConnectionLog_ShowsStepsAndReasonOfEachAttempt(t *testing.T) {
 	log().Says("Denied", "The person did not approve it.").Lacks("Waiting")
 	approved := openConsent(browser, app).Send(answer, browsertest.Fields{"decision": "approve"})
 	page := browser.Get(connectionLog + "?client=" + app.ID.String())
-	page.Says("Approved : done", "Code exchanged : not reached", "one minute to finish the sign-in",
+	page.Says("Approved : done", "Sign-in finished : not reached", "one minute to finish the sign-in",
 		"Connection attempts of "+app.Name)
 	page.Contains(approved.Header.Get("X-Request-Id")).Omits("alm_")
 	site.Rows(0, "connection_stops s", `s::text like '%alm\_%'`)

@@ -45,23 +45,23 @@ const mostLatest = 5
 
 // Connected says how many connections there are.
 func (v *connectorsView) Connected() string {
-	others := v.Count.All - v.Count.Assistants
-	words, verb := ui.Count(v.Count.Assistants, "assistant"), " are connected."
-	switch {
-	case v.Count.Assistants == 0 && others == 0:
-		return "No assistant is connected."
-	case v.Count.Assistants == 0:
-		words = "No assistant but " + ui.Count(others, "other app")
-	case others > 0:
-		words += " and " + ui.Count(others, "other app")
-	}
+	assistants, least, verb := ui.Count(v.Count.Assistants, "assistant"), "", " are connected."
+	others := ui.Count(v.Count.All-v.Count.Assistants, "other app")
 	if v.Count.All == 1 {
 		verb = " is connected."
 	}
 	if v.Count.Limited() {
-		return "At least " + words + verb
+		least = "At least "
 	}
-	return words + verb
+	switch {
+	case v.Count.All == 0:
+		return "No assistant is connected."
+	case v.Count.Assistants == 0:
+		return "No assistant is connected. " + least + others + verb
+	case v.Count.Assistants == v.Count.All:
+		return least + assistants + verb
+	}
+	return least + assistants + " and " + others + verb
 }
 
 // Platforms, Grantable and MaxDays return what a policy can allow.
@@ -77,7 +77,7 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 		return err
 	}
 	if view.All {
-		view.Title = "Connections"
+		view.Title = "Connected apps"
 		return r.show("connectors", view)
 	}
 	err = r.readLog(r.ctx(), func() (err error) {
@@ -169,9 +169,7 @@ func (s *Settings) setLLM(r *request) error {
 	state, on, name := r.form.Get("state"), r.here.Workspace.LLMIntegration, r.here.Workspace.Name
 	switch {
 	case !r.here.Permissions.Has(perm.AccountWriteMembers):
-		needed, _ := perm.Describe(perm.AccountWriteMembers)
-		return s.showConnectors(r.refuseWithout("To switch AI assistants on or off, you need the permission “" +
-			needed.Title + "”. An administrator of the workspace can give it to you."))
+		return s.showConnectors(r.refuseWithout("switch AI assistants on or off"))
 	case state != "on" && state != "off":
 		return s.showConnectors(r.refuse(http.StatusBadRequest,
 			"Choose whether AI assistants are on or off. Nothing was changed."))
@@ -192,8 +190,7 @@ func (s *Settings) setLLM(r *request) error {
 func (s *Settings) connections(r *request, view *connectorsView) error {
 	query := r.query()
 	view.Words, view.All = readWords(query, "q"), query.Has("q") || query.Has("all")
-	size := mostLatest
-	wanted := consent.ConnectionPage{Words: view.Words}
+	size, wanted := mostLatest, consent.ConnectionPage{Words: view.Words}
 	if before, err := web.ParseID(query.Get("before")); err == nil {
 		wanted.Before, view.Before, view.All = &before, true, true
 	}

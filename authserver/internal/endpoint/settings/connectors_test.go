@@ -99,7 +99,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	site.Consent(app, ada.ID) // approvals whose code was not redeemed are no connections
 	site.Consent(writer, ada.ID)
 	warning := savePolicy(browser, "7", anyPlatform, perm.ProgrammesRead)
-	warning.Wants(http.StatusOK, "existing connections in Riverside Food Bank", "1 connection will end immediately.",
+	warning.Wants(http.StatusOK, "connected assistants in Riverside Food Bank", "1 connection will end immediately.",
 		"2 connections will lose permissions.", "2 connections will expire sooner.")
 	site.Rows(3, "grants", `state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`)
 	form := warning.Form(policyPath)
@@ -240,14 +240,14 @@ func TestConnections_OlderOnesAreOnTheNextPage(t *testing.T) {
 	site.Consent(app, ada.ID) // is no connection yet
 	browser := site.SignedIn(ada)
 	latest := browser.Get(connectors).Omits(oldest.ID.String()+`"`).Times(5, disconnectButton)
-	latest.Says("1 assistant and 25 other apps are connected.", "Connections 26")
+	latest.Says("1 assistant and 25 other apps are connected.", "Connected apps 26")
 	first := browser.Get(latest.Attribute("a[href$='all=1']", "href"))
-	first.Says("Connections", "Connected now 26").Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)
+	first.Says("Connected apps", "Connected now 26").Omits(oldest.ID.String()+`"`).Times(25, disconnectButton)
 	next := html.UnescapeString(older.FindStringSubmatch(first.Body + `href="">Show older`)[1])
 	last := browser.Get(next).Contains(oldest.ID.String()).Times(1, disconnectButton)
 	last.Send(disconnectPath, browsertest.Fields{"id": oldest.ID.String()}).Follow().
 		Says("was disconnected", "Connected now 25")
-	browser.Get(connectors).Says("No assistant but 25 other apps are connected.")
+	browser.Get(connectors).Says("No assistant is connected. 25 other apps are connected.")
 }
 
 // The search finds a connection by the application, or by the name or address of the person.
@@ -275,7 +275,7 @@ func TestConnections_AreSearchable(t *testing.T) {
 		if found := strings.Contains(page.Body, other.ID.String()); words == ada.Email && found {
 			t.Errorf("%q finds the connection of another person", words)
 		}
-		if empty := page.HasText("No connection matches"); page.Status != http.StatusOK || empty != (want == 0) {
+		if empty := page.HasText("No connected app matches"); page.Status != http.StatusOK || empty != (want == 0) {
 			t.Errorf("%.30q: %d %s", words, page.Status, page.Text())
 		}
 	}

@@ -209,8 +209,7 @@ func (s *Settings) changesMembers(act handler) handler {
 		if r.here.Permissions.Has(perm.AccountWriteMembers) {
 			return act(r)
 		}
-		return s.listMembers(r.refuseWithout(
-			"You can see the members of this workspace, but not change them. Nothing was changed."))
+		return s.listMembers(r.refuseWithout("change members"))
 	}
 }
 

@@ -245,7 +245,7 @@ func TestMembers_PermissionsAreChanged(t *testing.T) {
 		"key": {reader.Get("/settings/user").Form(members + "/leave").Get("key")},
 	}
 	for _, path := range []string{"/invite", "/renew", "/withdraw", "/permissions", "/remove", "/requests"} {
-		reader.Post(members+path, tried).Wants(http.StatusForbidden, "but not change them")
+		reader.Post(members+path, tried).Wants(http.StatusForbidden, "you need the permission “Manage members”")
 	}
 }
 
@@ -401,7 +401,7 @@ func TestMembers_OfALargeWorkspaceAreListedLatestFirst(t *testing.T) {
 		select $1, id, '{engage:read:forms}', now() - interval '2 days' from first`, site.Fixture.WorkspaceID)
 	for _, filter := range []string{"q=zaneta+luk", "permission=engage:read:forms"} {
 		page = browser.Get(members + "?" + filter)
-		page.Says("No member matches", "Search earlier members").Lacks("Żaneta")
+		page.Says("No member matches", "Choose Next to search earlier members").Lacks("Żaneta")
 		page = browser.Get(page.Link(members + "?tenant=" + site.Fixture.WorkspaceID.String() + "&before="))
 		page.Says("Żaneta Łuk").Lacks("Next", "Old 1.")
 	}

@@ -163,7 +163,7 @@ func (s *Settings) chooseMails(r *request) error {
 	unwanted := slices.DeleteFunc(mail.OptionalKinds(), ticked)
 	event := r.accountEvent(audit.UserMailsChanged, map[string]any{"unwanted": unwanted})
 	err := s.Store.SetUnwantedMails(r.ctx(), r.user.User.ID, unwanted, event)
-	return r.done(err, "Your choice of mails was saved.")
+	return r.done(err, "Your choice of e-mails was saved.")
 }
 
 // signOut takes id and ends one other sign-in of the user.

@@ -340,7 +340,7 @@ func (s *Settings) revokeGrants(r *request, from string, which func(consent.Conn
 // A place is what an assistant can do in one workspace.
 type place struct {
 	workspace.Membership
-	Missing string   // the first module that is off or not set up, of those that the permissions need, or ""
+	Missing string   // title of the first module that is off or not set up, of those that the permissions need, or ""
 	Off     bool     // it is off
 	Allowed perm.Set // what the user can let an assistant do
 	Refused []string // platforms that the workspace does not allow
@@ -409,7 +409,7 @@ func placeOf(m workspace.Membership, address string, modules map[string]workspac
 	for _, p := range out.Allowed {
 		state := modules[p.Module()]
 		if p.OfModule() && !(state.Enabled && state.Provisioned) {
-			out.Missing, out.Off = strings.ToUpper(p.Module()[:1])+p.Module()[1:], !state.Enabled
+			out.Missing, out.Off = perm.ModuleTitle(p.Module()), !state.Enabled
 			break
 		}
 	}

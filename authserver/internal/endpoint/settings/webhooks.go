@@ -107,7 +107,7 @@ func (r *request) chooseTypes(e *webhook.Endpoint) {
 	}
 	e.Types = r.form["types"]
 	if len(e.Types) == 0 {
-		r.reject("webhook types", "Choose at least one kind of event.")
+		r.reject("webhook types", "Choose at least one event.")
 	} else if webhook.CheckTypes(e.Types) != "" || !r.here.Permissions.HasAll(webhook.Needs(e.Types)) {
 		r.reject("webhook types", "You can only choose events that you may read in this workspace.")
 	}
@@ -309,7 +309,8 @@ func (s *Settings) enableWebhook(r *request, e webhook.Endpoint) error {
 	needs := r.needsOf(e)
 	if !r.here.Permissions.HasAll(needs) {
 		return r.webhookChanged(nil,
-			"The endpoint was not enabled. It gets events that you may not read in this workspace.")
+			"The endpoint was not enabled, because it gets events that you may not read in this workspace. "+
+				"Choose “Edit events” and remove them first.")
 	}
 	event := r.webhookEvent(audit.WebhookEnabled, e.ID, needs)
 	err := s.Store.EnableWebhook(r.ctx(), r.here.Workspace.ID, e.ID, r.user.User.ID, event)
@@ -356,7 +357,8 @@ func (s *Settings) changePersonalData(r *request, e webhook.Endpoint) error {
 		needs, notice = r.needsOf(e), "Events are now sent with personal data."
 		if !r.here.Permissions.HasAll(needs) {
 			return r.webhookChanged(nil,
-				"Nothing was changed. The endpoint gets events that you may not read in this workspace.")
+				"Nothing was changed, because the endpoint gets events that you may not read in this workspace. "+
+					"Choose “Edit events” and remove them first.")
 		}
 		again := func(r *request) error { return s.webhookPage(r, e) }
 		if err := s.confirm(r, "personal", "Nothing was changed.", again); err != nil {

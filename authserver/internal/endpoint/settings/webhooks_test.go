@@ -112,7 +112,7 @@ func TestWebhooks_BadFormKeepsInput(t *testing.T) {
 		"no https":        {"http://hooks.example.invalid/", created, "begins with https://"},
 		"this machine":    {"https://127.1:8443/", created, "usual spelling"},
 		"a private host":  {"https://10.0.0.1/", created, "The host must be public"},
-		"no kind":         {hookURL, nil, "Choose at least one kind"},
+		"no kind":         {hookURL, nil, "Choose at least one event"},
 		"an unknown kind": {hookURL, []string{"x.y"}, "events that you may read"},
 		"not readable":    {hookURL, []string{created[0], "submission.created"}, "events that you may read"},
 	} {
@@ -204,7 +204,8 @@ func TestWebhooks_UserCannotUseOtherUsersEndpoints(t *testing.T) {
 		browser.Post(webhooks+"/"+what, form).Follow().Says("The endpoint no longer exists.")
 	}
 	form := browser.Get(own).Form(webhooks + "/enable")
-	browser.Post(webhooks+"/enable", form).Follow().Says("The endpoint was not enabled.")
+	browser.Post(webhooks+"/enable", form).Follow().
+		Says("The endpoint was not enabled, because it gets events that you may not read in this workspace.")
 	browser.Post(webhooks+"/secret", form).Follow().Says("The secret was not replaced.")
 	site.CountIs(2, `select count(*) from account.webhooks
 		where not enabled and former_secret is null and user_id = $1`, owner.ID)
@@ -340,7 +341,7 @@ func TestWebhooks_DeliveryShowsRequestAndResponse(t *testing.T) {
 		Contains("&lt;b&gt;no", `{&#34;type&#34;:&#34;programme.created&#34;,&#34;timestamp&#34;`).Omits("whsec_")
 	site.Fixture.Exec("update account.webhooks set position = 7007 where id = $1", endpoint)
 	browser.Get(failed).Lacks("Next attempt")
-	site.SignedIn(bob).Get(failed).Wants(http.StatusOK, "You may not read events of this type").
+	site.SignedIn(bob).Get(failed).Wants(http.StatusOK, "you need the permission to read events of this type").
 		Lacks(subject, "</b>", "webhook-signature")
 	for name, c := range map[string]struct{ values, want, lacks string }{
 		"test": {`'test', 'webhook.test', null, 204, null, 3, now(), 'v1,x', false, ''`, "had no body", "first 1,024"},
@@ -392,7 +393,7 @@ func TestWebhooks_EventsAreChanged(t *testing.T) {
 		return as.Post(events, form)
 	}
 	browser.Get(edit).Says("it becomes yours")
-	change(browser, "some").Wants(http.StatusBadRequest, "Nothing was changed.", "Choose at least one kind")
+	change(browser, "some").Wants(http.StatusBadRequest, "Nothing was changed.", "Choose at least one event")
 	change(browser, "some", "submission.created").Wants(http.StatusBadRequest, "events that you may read")
 	stored(ada, true, adas)
 	change(bobs, "some", "programme.created", "submission.created").LeadsTo(log).Follow().

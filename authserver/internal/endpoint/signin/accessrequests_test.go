@@ -204,7 +204,7 @@ func TestR1_TicketIsBoundToSignIn(t *testing.T) {
 	hers := eve.Get("/settings/members").Form(asking)
 	site.Fixture.Exec(`update account.users set disabled_at = now() where email like 'person%'
 		and id in (select user_id from account.memberships where 'account:write:members' = any(permissions))`)
-	eve.Post(asking, hers).As("no administrator").Wants(http.StatusOK, "No administrator can be asked")
+	eve.Post(asking, hers).As("no administrator").Wants(http.StatusOK, "We could not ask an administrator")
 	page = eve.Get("/settings/members").As("no administrator")
 	page.Wants(http.StatusForbidden, "No other member of Riverside Food Bank can do this.").Omits(offer)
 	page.Lacks("An administrator of the workspace can give it to you.")
@@ -250,7 +250,7 @@ func TestAsk_ConnectorPolicy(t *testing.T) {
 	refused.Wants(http.StatusForbidden, "people who manage API access in Riverside Food Bank").Times(1, offer)
 	open.Send("/oauth/authorize", browsertest.Fields{"decision": "approve"}).Times(1, offer)
 	site.Fixture.Exec(`delete from account.memberships where user_id = $1`, former.ID)
-	refused.Send(asking, nil).As("no recipient").Wants(http.StatusOK, "No administrator can be asked")
+	refused.Send(asking, nil).As("no recipient").Wants(http.StatusOK, "We could not ask an administrator")
 	manager := site.Member(perm.ProgrammesRead, perm.AccountAPIAccess)
 	refused.Send(asking, nil).As("asked").Wants(http.StatusOK, "We asked the administrators")
 	site.Rows(1, "audit_events", `action = $1 and detail->>'connector_policy' = 'true'

@@ -163,17 +163,17 @@ func TestInvitation_IsDeclined(t *testing.T) {
 func TestInvitation_EndedLinkSaysWhy(t *testing.T) {
 	e := newTestEnv(t, shared(t))
 	path, member, stranger := e.invite(address()), e.SignedIn(e.Member(perm.ProgrammesRead)), e.SignedIn(e.Stranger())
-	for _, c := range []struct{ set, words string }{
-		{"expires_at = now()", "This invitation has expired"},
-		{"ended_at = now(), outcome = 'withdrawn'", "This invitation was withdrawn"},
-		{"ended_at = now(), outcome = 'replaced'", "There is a newer invitation"},
-		{"ended_at = now(), outcome = 'accepted'", "This invitation was used already"},
+	for _, c := range []struct{ set, words, more string }{
+		{"expires_at = now()", "This invitation has expired", "Riverside Food Bank"},
+		{"ended_at = now(), outcome = 'withdrawn'", "This invitation was withdrawn", "It was withdrawn"},
+		{"ended_at = now(), outcome = 'replaced'", "There is a newer invitation", "Riverside Food Bank"},
+		{"ended_at = now(), outcome = 'accepted'", "This invitation was used already", "Riverside Food Bank"},
 	} {
 		e.Fixture.Exec(`update account.invitations set `+c.set+` where tenant_id = $1`, e.Fixture.WorkspaceID)
 		for name, browser := range map[string]*browsertest.Browser{
 			"signed out": e.Browser(), "a stranger": stranger,
 		} {
-			browser.Get(path).As(c.words, name).Wants(404, c.words, "Riverside Food Bank", "Ada Okafor")
+			browser.Get(path).As(c.words, name).Wants(404, c.words, c.more, "Ada Okafor")
 		}
 		member.Get(path).As(c.words).LeadsTo("/settings/welcome?tenant=" + e.Fixture.WorkspaceID.String())
 	}

@@ -53,7 +53,7 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 		"grant ended":             {over, &before, nil, "xxxx-", connectionlog.Ended, "has expired"},
 		"grant ended and refused": {over, &before, refused, "xxxx-", connectionlog.Ended, "has expired"},
 		"revoked": {revoked, &before, refused, "xxxxx", connectionlog.Ended,
-			"Claude was disconnected on 1 March 2026 at 11:59:00 UTC because an old sign-in key was used again."},
+			"Claude was disconnected on 1 March 2026 at 11:59:00 UTC because an old access key was used again."},
 	} {
 		a := connectionlog.OfGrant(c.g, "Claude", c.called, c.refusal, now)
 		taken := ""

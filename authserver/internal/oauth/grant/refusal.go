@@ -74,7 +74,7 @@ const endFormat = "2 January 2006 at 15:04:05 UTC"
 
 // disconnected explains to people why a grant ended. %s says which application was disconnected, and when.
 var disconnected = map[Reason]string{
-	Replayed:       "%s because an old sign-in key was used again.",
+	Replayed:       "%s because an old access key was used again.",
 	CodeReused:     "%s because a one-time sign-in code was used again.",
 	CodeGuessed:    "%s after five failed attempts to use a one-time sign-in code.",
 	ByUser:         "%s by the person who had connected it.",

@@ -213,7 +213,7 @@ func reopening(request string, m ui.Message) ui.Message {
 func platformWords(c client.Client) string {
 	platform := workspace.PlatformOf(c.Platform)
 	if platform == workspace.Other {
-		return c.Name + " is neither Claude nor ChatGPT, and the assistant rules do not allow other apps."
+		return c.Name + " is neither Claude nor ChatGPT, and the assistant rules do not allow other assistants."
 	}
 	return c.Name + " belongs to " + platform.Name() + ", and the assistant rules do not allow it."
 }

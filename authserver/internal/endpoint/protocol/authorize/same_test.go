@@ -60,7 +60,7 @@ func TestSameRequest_HasOneApproval(t *testing.T) {
 	site.Rows(1, "grants", `state = 'active'`)
 	browser.Get(path).Says("Donor sync is connected to Riverside Food Bank")
 	site.Fixture.Exec(`update account.grants set ends_at = now() where client_id = $1`, app.ID)
-	browser.Get(path).Says("the access of Donor sync to Riverside Food Bank has ended since")
+	browser.Get(path).Says("but Donor sync no longer has access to Riverside Food Bank")
 	page = browser.Get(request(confidential(app), "state", "another"))
 	code := callback(t, approve(page)).Get("code")
 	site.Equal("the same page again", callback(t, deny(page)).Get("error"), "access_denied")
