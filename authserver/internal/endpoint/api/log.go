@@ -63,7 +63,8 @@ func (r *request) listEvents() error {
 		Key:  func(e audit.Entry) string { return mark(e.At, e.ID) },
 		Read: func(after string, limit int) (found []audit.Entry, err error) {
 			err = r.LogReads.Do(r.http.Context(), func() (err error) {
-				found, err = r.Store.EventsOfWorkspace(r.http.Context(), r.by.WorkspaceID, search, parseMark(after), limit)
+				from := parseMark(after)
+				found, err = r.Store.EventsOfWorkspace(r.http.Context(), r.by.WorkspaceID, search, from, limit)
 				return err
 			})
 			return found, err

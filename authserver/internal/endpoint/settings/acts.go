@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 )
 
-// actsOf divides events, the latest first, into acts: what one actor did by one request. A search for a request shows each of its
-// events.
+// actsOf divides events, the latest first, into acts: what one actor did by one request. A search for a request shows
+// each of its events.
 func actsOf(events []audit.Entry, search logSearch) (acts [][]audit.Entry) {
 	begins := 0
 	for i, e := range events {

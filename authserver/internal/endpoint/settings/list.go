@@ -380,8 +380,8 @@ const (
 	maxWaiting   = 8 // searches and exports of a user, running or waiting
 )
 
-// newTurns limits concurrent searches and exports of logs. An export counts towards the limit of its user until it ends.
-// It counts towards Deps.LogReads only while it reads a page, so that a slow client does not delay others.
+// newTurns limits concurrent searches and exports of logs. An export counts towards the limit of its user until it
+// ends. It counts towards Deps.LogReads only while it reads a page, so that a slow client does not delay others.
 func newTurns() *inflight.Requests[uuid.UUID] {
 	return inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxWaiting, AtOnce: turnsPerUser, Wait: turnWait})
 }
