@@ -258,12 +258,15 @@
   }, { rootMargin: "-15% 0px -80% 0px" });
   all("article").forEach(function (article) { watch.observe(article); });
 
-  // The key / leads to the search.
-  addEventListener("keydown", function (event) {
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+  // The key / leads to the search. The focus moves when it is released, so that it is not typed there.
+  function leads(event) {
+    return event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.matches("input");
+  }
+  addEventListener("keydown", function (event) { if (leads(event)) event.preventDefault(); });
+  addEventListener("keyup", function (event) {
+    if (!leads(event)) return;
     var contents = all(".contents").find(function (one) { return one.getClientRects().length; });
     if (contents.matches("details")) contents.open = true;
     contents.querySelector(".filter input").focus();
-    event.preventDefault();
   });
 })();
