@@ -90,6 +90,7 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 	p.In(ws.Workspace, second).Get(t, programmes).Wants(t, http.StatusUnauthorized)
 	policy := map[string]any{"permissions": permissions, "platforms": []string{"claude"}, "days": 7}
 	keyed(t, api.With("If-Match", "*"), http.MethodPut, tenant+"/connector-policy", policy, http.StatusOK)
+	api.With("If-Match", "x").Get(t, tenant+"/connector-policy").Wants(t, http.StatusBadRequest)
 	for _, list := range []string{
 		"/oauth-clients", "/members", "/invitations", "/connections", "/tokens", "/audit-events",
 	} {

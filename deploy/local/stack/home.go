@@ -88,7 +88,12 @@ func (h *home) acquire() error {
 	return err
 }
 
-func (h *home) release() { _ = h.lock.Close() }
+// release unlocks the directory. Closing the file alone would not: a process that is being started, but does not run
+// its own program yet, still has the file open.
+func (h *home) release() {
+	_ = syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN)
+	_ = h.lock.Close()
+}
 
 // findStores returns the stores' data directory: the home, or, if only root can enter that, another directory whose
 // path is stored in the home.

@@ -189,9 +189,9 @@ func (s *Service) Invite(ctx context.Context, by Actor, email string, identifier
 	return sent[0], nil
 }
 
-// InviteAll invites each address of the batch to which the form has sent no invitation, or nobody. It returns *NotHeld,
-// *LimitError (M5), a *Taken if addresses are those of members or have open invitations that are not replaced, or
-// ErrSent if the form has sent all of them.
+// InviteAll invites each address of the batch to which the form has sent no invitation: all of them or, after an error,
+// none. It returns *NotHeld, *LimitError (M5), a *Taken if addresses are those of members or have open invitations that
+// are not replaced, or ErrSent if the form has sent all of them.
 func (s *Service) InviteAll(ctx context.Context, by Actor, b Batch) (sent []Sent, err error) {
 	var drafts []Draft
 	for _, email := range b.Emails {
@@ -272,7 +272,7 @@ func (s *Service) Offer(ctx context.Context, token credential.Secret) (Offer, er
 	return s.Store.Offer(ctx, credential.Hash(token.Reveal()))
 }
 
-// An Ended invitation was answered or withdrawn, or has expired. Its link still tells whoever has it whom to ask.
+// An Ended invitation was answered or withdrawn, or has expired. Its link still says whom to ask.
 type Ended struct {
 	WorkspaceID uuid.UUID
 	Workspace   string
