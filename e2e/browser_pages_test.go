@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 	"github.com/almonerhq/almoner/shared/devkit/localstore"
 )
 
@@ -188,9 +190,12 @@ func TestBrowser_PrintsTextWithoutControls(t *testing.T) {
 		for what, script := range map[string]string{
 			"controls": onlyOnScreen, "folded": foldedOnPaper, "relative times": relativeOnPaper,
 		} {
-			if found := harness.Evaluate[[]string](browser, script); len(found) > 0 {
-				t.Errorf("%s: %s on paper: %q", page, what, found)
-			}
+			await.NoError(t, func() error { // the page's script learns of the paper with the next frame
+				if found := harness.Evaluate[[]string](browser, script); len(found) > 0 {
+					return fmt.Errorf("%s: %s on paper: %q", page, what, found)
+				}
+				return nil
+			})
 		}
 		if over := browser.Overflow(); over > 0 {
 			t.Errorf("%s is %d pixels wider than the paper", page, over)
