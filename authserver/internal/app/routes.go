@@ -338,6 +338,7 @@ func (a *App) newSettings() error {
 		Accounts:  a.accounts,
 		Grants:    a.Grants,
 		Connected: a.connections,
+		Tokens:    pat.Tokens{Store: a.Store.Grants},
 		LogReads:  a.logReads,
 		Offers:    a.offers,
 		Sessions:  a.Sessions,

@@ -50,7 +50,7 @@ type Attempt struct {
 	SentAt    *time.Time // as the request says; nil if none was sent
 	Signature string     // of the request
 	Personal  bool       // the request had personal data
-	Response  []byte     // the first bytes of the body of the response, unless the request had personal data
+	Response  []byte     // the first bytes of the body of the response; nil if the endpoint gets personal data (W8)
 }
 
 // An Outcome is the label of an attempt in metrics.

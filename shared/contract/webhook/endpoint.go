@@ -80,8 +80,8 @@ type Delivery struct {
 	Took      time.Duration
 	SentAt    *time.Time // as the request says; nil if none was sent, or by an earlier release
 	Signature string     // of the request
-	Personal  bool       // the request had personal data; then its response is not stored
-	Response  []byte     // the first bytes of the body of the response, up to MaxResponse
+	Personal  bool       // the request had personal data
+	Response  []byte     // up to MaxResponse bytes of the body; nil if the endpoint gets personal data
 }
 
 // Accepted reports whether the endpoint accepted the delivery.

@@ -136,6 +136,21 @@ func (a Actor) Event(action Action, subject string, detail map[string]any, needs
 	return event
 }
 
+// ErrOthers reports that an actor may not see a record of another member, or not change it.
+var ErrOthers = errors.New("the record of another member")
+
+// Sees returns whose records a list shows the actor: those of user, or of all members if it is nil. Without
+// account:read:members, these are the actor's own, and another user is ErrOthers (contract, section 5b).
+func (a Actor) Sees(user *uuid.UUID) (*uuid.UUID, error) {
+	switch {
+	case a.Permissions.Has(perm.AccountReadMembers):
+		return user, nil
+	case user != nil && *user != a.UserID:
+		return nil, ErrOthers
+	}
+	return &a.UserID, nil
+}
+
 // An Authorization is what allowed a request when it was checked. The transaction that writes checks it again, with the
 // rows locked, so that a request that waited in between writes nothing if the right has ended
 // (e2e/CHECKS_AND_WRITES.md). The user must still be enabled. The other fields count if they are set. No Authorization,

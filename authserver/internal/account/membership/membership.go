@@ -129,7 +129,6 @@ var (
 	ErrAccountExists  = errors.New("a user has the address of the invitation")
 	ErrPasskeyExists  = errors.New("the passkey belongs to another user")
 	ErrTooManyInvited = errors.New("the workspace has too many open invitations")
-	ErrInvited        = errors.New("the address has an open invitation")
 	ErrSent           = errors.New("the invitation was already sent")
 	ErrAnswered       = errors.New("the request for access was already answered")
 )
@@ -149,10 +148,8 @@ type Taken struct{ Members, Invited []string }
 
 func (t *Taken) Error() string { return "the addresses are those of members, or have open invitations" }
 
-// Is reports whether the error is ErrMember or ErrInvited.
-func (t *Taken) Is(target error) bool {
-	return target == ErrMember && len(t.Members) > 0 || target == ErrInvited && len(t.Invited) > 0
-}
+// Is reports whether the error is ErrMember.
+func (t *Taken) Is(target error) bool { return target == ErrMember && len(t.Members) > 0 }
 
 // ParseEmail returns an address in its canonical spelling, in which it is stored, or a *Refusal.
 func ParseEmail(text string) (string, error) {

@@ -272,7 +272,7 @@ func (s *Service) Offer(ctx context.Context, token credential.Secret) (Offer, er
 	return s.Store.Offer(ctx, credential.Hash(token.Reveal()))
 }
 
-// An Ended invitation was answered or withdrawn, or has expired. Its link still says whom to ask.
+// An Ended invitation was answered or withdrawn, or has expired. The page of its link says whom to ask.
 type Ended struct {
 	WorkspaceID uuid.UUID
 	Workspace   string

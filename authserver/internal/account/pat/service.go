@@ -1,6 +1,7 @@
 package pat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -25,12 +26,8 @@ type Filter struct {
 	Limit  int
 }
 
-var (
-	// ErrNoToken reports that the workspace has no such active token, or none that the caller may see.
-	ErrNoToken = errors.New("no such token")
-	// ErrOthersToken reports that the caller may not list the tokens of another member, or not revoke one.
-	ErrOthersToken = errors.New("the token of another member")
-)
+// ErrNoToken reports that there is no such active token, or none that the caller may see.
+var ErrNoToken = errors.New("no such token")
 
 // ByAdmin is the reason of a token that another member of the workspace revoked.
 const ByAdmin = "revoked_by_administrator"
@@ -48,14 +45,10 @@ type Store interface {
 // concurrent use.
 type Tokens struct{ Store Store }
 
-// List lists the tokens that the filter selects among those that the actor may see. Without account:read:members, these
-// are the actor's own, and a filter for another user is ErrOthersToken.
-func (s Tokens) List(ctx context.Context, by audit.Actor, filter Filter) ([]MemberToken, error) {
-	if !by.Permissions.Has(perm.AccountReadMembers) {
-		if filter.UserID != nil && *filter.UserID != by.UserID {
-			return nil, ErrOthersToken
-		}
-		filter.UserID = &by.UserID
+// List lists the tokens that the filter selects among those that the actor may see (audit.Actor.Sees).
+func (s Tokens) List(ctx context.Context, by audit.Actor, filter Filter) (found []MemberToken, err error) {
+	if filter.UserID, err = by.Sees(filter.UserID); err != nil {
+		return nil, err
 	}
 	return s.Store.WorkspaceTokens(ctx, by.WorkspaceID, filter)
 }
@@ -63,16 +56,13 @@ func (s Tokens) List(ctx context.Context, by audit.Actor, filter Filter) ([]Memb
 // Find returns the token with this id if the actor may see it, or ErrNoToken.
 func (s Tokens) Find(ctx context.Context, by audit.Actor, id uuid.UUID) (MemberToken, error) {
 	found, err := s.List(ctx, by, Filter{ID: &id, Limit: 1})
-	if err == nil && len(found) == 0 {
-		err = ErrNoToken
-	}
-	if err != nil {
-		return MemberToken{}, err
+	if err != nil || len(found) == 0 {
+		return MemberToken{}, cmp.Or(err, ErrNoToken)
 	}
 	return found[0], nil
 }
 
-// Revoke revokes a token at once. It returns ErrNoToken or ErrOthersToken.
+// Revoke revokes a token at once. It returns ErrNoToken or audit.ErrOthers.
 func (s Tokens) Revoke(ctx context.Context, by audit.Actor, id uuid.UUID) error {
 	found, err := s.Find(ctx, by, id)
 	if err != nil {
@@ -82,13 +72,17 @@ func (s Tokens) Revoke(ctx context.Context, by audit.Actor, id uuid.UUID) error 
 	if found.UserID != by.UserID {
 		reason, needs = ByAdmin, perm.NewSet(perm.AccountWriteMembers)
 		if !by.Permissions.HasAll(needs) {
-			return ErrOthersToken
+			return audit.ErrOthers
 		}
 	}
-	detail := map[string]any{"name": found.Name, "reason": reason}
-	event := by.Event(audit.TokenRevoked, "token:"+id.String(), detail, needs)
-	event.UserID = &found.UserID
-	revoked, err := s.Store.RevokeToken(ctx, found.Token, reason, event)
+	return s.End(ctx, found.Token, reason, by.Event(audit.TokenRevoked, "token:"+id.String(), nil, needs))
+}
+
+// End revokes a token for a reason, with the event of who does so. It returns ErrNoToken if it is not active.
+func (s Tokens) End(ctx context.Context, t Token, reason string, event audit.Event) error {
+	event.UserID, event.WorkspaceID = &t.UserID, &t.WorkspaceID
+	event.Detail = map[string]any{"name": t.Name, "reason": reason}
+	revoked, err := s.Store.RevokeToken(ctx, t, reason, event)
 	if err == nil && !revoked {
 		err = ErrNoToken
 	}

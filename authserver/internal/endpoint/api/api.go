@@ -250,9 +250,8 @@ func refused() rest.Refusals {
 		as(apierr.NotFound, consent.ErrNoConnection, "There is no such connection in this workspace."),
 		as(apierr.Conflict, consent.ErrConnectionEnded, "The connection has ended, or was changed at the same time. "+
 			"Nothing was changed."),
-		as(apierr.Forbidden, consent.ErrOthersConnection, othersCredential),
 		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
-		as(apierr.Forbidden, pat.ErrOthersToken, othersCredential),
+		as(apierr.Forbidden, audit.ErrOthers, othersCredential),
 		as(apierr.PreconditionFailed, rest.ErrStale, "The policy has changed since you read it. Read it again."),
 		as(apierr.RateLimited, audit.ErrBusy, "Too many reads of logs are running. Try again."),
 		{Err: store.ErrUnavailable, As: unavailable},

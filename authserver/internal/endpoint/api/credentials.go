@@ -186,7 +186,7 @@ func (r *request) endConnection() (rest.Answer, error) {
 
 // hide returns the error for a connection of another member: without account:read:members, there is none.
 func (r *request) hide(err error) error {
-	if errors.Is(err, consent.ErrOthersConnection) && !r.by.Permissions.Has(perm.AccountReadMembers) {
+	if errors.Is(err, audit.ErrOthers) && !r.by.Permissions.Has(perm.AccountReadMembers) {
 		return consent.ErrNoConnection
 	}
 	return err

@@ -108,7 +108,7 @@ func TestConnections_PagesContinue(t *testing.T) {
 			b.Wants("a cursor of another list", b.send("GET", path+"?cursor="+next, ""), 400, "invalid_request")
 		}
 		slices.Sort(all)
-		if len(slices.Compact(all)) != 5 {
+		if listed := len(all); listed != 5 || len(slices.Compact(all)) != 5 {
 			t.Errorf("%s: %d on all pages, want 5", path, len(all))
 		}
 	}

@@ -44,19 +44,17 @@ func showEvent(e audit.Entry) eventBody {
 // events that concern the caller.
 func (r *request) listEvents() error {
 	selected := filters{request: r, list: "audit events"}
-	search := audit.Search{Action: audit.Action(selected.action("action"))}
-	if user := selected.id("userId"); user != nil {
-		search.User = *user
-	}
-	search.Since = selected.time("after")
+	user := selected.id("userId")
+	search := audit.Search{Action: audit.Action(selected.action("action")), Since: selected.time("after")}
 	if selected.err != nil {
 		return selected.err
 	}
-	if !r.by.Permissions.Has(perm.AccountReadMembers) {
-		if search.User != uuid.Nil && search.User != r.by.UserID {
-			return lacking(perm.AccountReadMembers)
-		}
-		search.User = r.by.UserID
+	user, err := r.by.Sees(user)
+	if err != nil {
+		return err
+	}
+	if user != nil {
+		search.User = *user
 	}
 	events := rest.Collection[audit.Entry, eventBody]{
 		Name: selected.list,

@@ -367,7 +367,7 @@ func (r *request) finish(err error) {
 	case errors.Is(err, session.ErrSecondFactor):
 		r.showError(ui.MessageOf("second factor not used", ""))
 		return
-	case errors.Is(err, errBusy):
+	case errors.Is(err, audit.ErrBusy):
 		web.SetRetryAfter(r.w.Header(), turnWait)
 		r.showError(ui.MessageOf("too many searches", ""))
 		return

@@ -18,7 +18,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
-	"github.com/almonerhq/almoner/shared/net/web"
 )
 
 // A connectorsView is Settings → Assistants, for one workspace. A form that needs to be confirmed, or was refused,
@@ -80,7 +79,7 @@ func (s *Settings) connectorsPage(r *request, view *connectorsView) (err error) 
 		view.Title = "Connected apps"
 		return r.show("connectors", view)
 	}
-	err = r.readLog(r.ctx(), func() (err error) {
+	err = s.LogReads.Do(r.ctx(), func() (err error) {
 		all, latest := audit.Search{}, audit.Cursor{}
 		view.Attempts, err = s.Store.SearchConnections(r.ctx(), r.here.Workspace.ID, all, latest, mostLatest)
 		return err
@@ -190,20 +189,21 @@ func (s *Settings) setLLM(r *request) error {
 func (s *Settings) connections(r *request, view *connectorsView) error {
 	query := r.query()
 	view.Words, view.All = readWords(query, "q"), query.Has("q") || query.Has("all")
-	size, wanted := mostLatest, consent.ConnectionPage{Words: view.Words}
-	if before, err := web.ParseID(query.Get("before")); err == nil {
-		wanted.Before, view.Before, view.All = &before, true, true
+	size, wanted := mostLatest, consent.ConnectionFilter{State: consent.ConnectionActive, Words: view.Words}
+	if wanted.Before = readMark(query.Get("before")); wanted.Before.ID != uuid.Nil {
+		view.Before, view.All = true, true
 	}
 	if view.All {
 		size = pageSize
 	}
 	wanted.Limit = size + 1
 	read := func() (err error) {
-		view.Connections, err = s.Store.WorkspaceConnections(r.ctx(), r.here.Workspace.ID, wanted)
+		view.Connections, err = s.Store.Connections(r.ctx(), r.here.Workspace.ID, wanted)
 		if len(view.Connections) > size {
 			view.Connections = view.Connections[:size]
-			next := url.Values{"before": {view.Connections[size-1].Grant.ID.String()}, "q": {view.Words}}
-			view.More = r.path(r.section) + "&" + next.Encode()
+			last := view.Connections[size-1].Grant
+			view.More = r.path(r.section) + "&" + url.Values{"q": {view.Words}}.Encode() + "&before=" +
+				writeMark(audit.Cursor{At: last.Created, ID: last.ID})
 		}
 		return err
 	}

@@ -158,9 +158,6 @@ func (s *Settings) saveToken(r *request, token pat.Token, former *pat.Token) err
 	return s.showTokens(r.withOutcome(did))
 }
 
-// errTokenOver reports that the user has no active token with the id in the form.
-var errTokenOver = errors.New("the token is not active")
-
 // token reads the active token that the form names.
 func (r *request) token() (pat.Token, error) {
 	tokens, err := r.Store.Tokens(r.ctx(), r.user.User.ID, r.here.Workspace.ID)
@@ -168,7 +165,7 @@ func (r *request) token() (pat.Token, error) {
 	if at := slices.IndexFunc(tokens, named); at >= 0 {
 		return tokens[at], nil
 	}
-	return pat.Token{}, cmp.Or(err, errTokenOver)
+	return pat.Token{}, cmp.Or(err, pat.ErrNoToken)
 }
 
 // anyToken reads the active token that the form names, in any workspace, including those where the user may no longer
@@ -179,17 +176,13 @@ func (r *request) anyToken() (pat.Token, error) {
 	if at := slices.IndexFunc(tokens, named); at >= 0 {
 		return tokens[at].Token, nil
 	}
-	return pat.Token{}, cmp.Or(err, errTokenOver)
+	return pat.Token{}, cmp.Or(err, pat.ErrNoToken)
 }
 
 // revokeToken revokes a token of the user and redirects to the page.
 func (s *Settings) revokeToken(r *request, token pat.Token) error {
-	event := r.event(&token.WorkspaceID, audit.TokenRevoked, "token:"+token.ID.String(),
-		map[string]any{"name": token.Name, "reason": pat.ByUser})
-	revoked, err := s.Store.RevokeToken(r.ctx(), token, pat.ByUser, event)
-	if err == nil && !revoked {
-		err = errTokenOver
-	}
+	event := r.event(nil, audit.TokenRevoked, "token:"+token.ID.String(), nil)
+	err := s.Tokens.End(r.ctx(), token, pat.ByUser, event)
 	return r.done(err, "The token "+token.Name+" was revoked.")
 }
 

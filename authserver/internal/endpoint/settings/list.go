@@ -324,7 +324,7 @@ func (w workspaceLog[T]) write(r *request, as format) error {
 			return nil
 		}
 		last := w.cursor(lines[len(lines)-1])
-		for lines, err = w.next(r, last); errors.Is(err, errBusy) && time.Now().Before(end); {
+		for lines, err = w.next(r, last); errors.Is(err, audit.ErrBusy) && time.Now().Before(end); {
 			lines, err = w.next(r, last)
 		}
 		if errors.Is(err, audit.ErrNotAuthorized) {
@@ -341,7 +341,7 @@ func (w workspaceLog[T]) write(r *request, as format) error {
 // next reads the next entries in a turn.
 func (w workspaceLog[T]) next(r *request, from audit.Cursor) (lines []T, err error) {
 	search := readSearch(r.form, w.kinds).forStore()
-	err = r.readLog(r.ctx(), func() error {
+	err = r.LogReads.Do(r.ctx(), func() error {
 		if err := r.Store.StillAllowed(r.ctx(), r.authorization()); err != nil {
 			return err
 		}
@@ -386,21 +386,13 @@ func newTurns() *inflight.Requests[uuid.UUID] {
 	return inflight.New[uuid.UUID](inflight.Bounds{InFlight: maxWaiting, AtOnce: turnsPerUser, Wait: turnWait})
 }
 
-// errBusy reports that too many searches and exports are running.
-var errBusy = audit.ErrBusy
-
 // logTurn runs serve, which searches or exports a log, once the user has fewer than turnsPerUser others running. It
-// returns errBusy if that takes longer than turnWait.
+// returns audit.ErrBusy if that takes longer than turnWait.
 func (r *request) logTurn(serve func() error) error {
 	return audit.InTurn(r.ctx(), r.turns, r.user.User.ID, serve)
 }
 
 // search runs read, which searches a whole log or list, within both limits.
 func (r *request) search(read func() error) error {
-	return r.logTurn(func() error { return r.readLog(r.ctx(), read) })
-}
-
-// readLog runs read, which reads a page of a log, in a turn of LogReads.
-func (s *Settings) readLog(ctx context.Context, read func() error) error {
-	return s.LogReads.Do(ctx, read)
+	return r.logTurn(func() error { return r.LogReads.Do(r.ctx(), read) })
 }

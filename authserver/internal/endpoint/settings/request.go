@@ -16,6 +16,7 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
@@ -273,7 +274,7 @@ var refusals = map[error]string{
 	membership.ErrAnswered:     "This request was already answered.",
 	membership.ErrNoMember:     "This person is no longer a member.",
 	client.ErrUnknown:          "The application is no longer registered.",
-	errTokenOver:               "The token is no longer active.",
+	pat.ErrNoToken:             "The token is no longer active.",
 	webhook.ErrNotFound:        "The endpoint no longer exists.",
 	webhook.ErrDisabled:        "Nothing was sent, because the endpoint is disabled. Enable it first.",
 	webhook.ErrTests: "Nothing was sent, because 60 test events were sent within an hour. Please try again " +

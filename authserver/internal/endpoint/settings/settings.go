@@ -95,6 +95,7 @@ type Deps struct {
 	Accounts  *useraccount.Service
 	Grants    *grant.Service
 	Connected *consent.Connections
+	Tokens    pat.Tokens
 	Offers    *membership.AccessOffers
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
@@ -361,7 +362,6 @@ type Grants interface {
 	Tokens(ctx context.Context, user, workspaceID uuid.UUID) ([]pat.Token, error)
 	ActiveTokens(ctx context.Context, user uuid.UUID) ([]pat.TokenInWorkspace, error)
 	SaveToken(ctx context.Context, t pat.Token, hash []byte, event audit.Event) (bool, error)
-	RevokeToken(ctx context.Context, t pat.Token, reason string, event audit.Event) (bool, error)
 }
 
 // Connections stores the grants of connectors, and the policies that limit them, which are read with the membership
@@ -369,7 +369,7 @@ type Grants interface {
 type Connections interface {
 	ConnectorPolicyEffect(ctx context.Context, in uuid.UUID, p workspace.ConnectorPolicy) (consent.PolicyEffect, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
-	WorkspaceConnections(ctx context.Context, in uuid.UUID, page consent.ConnectionPage) ([]consent.Connection, error)
+	Connections(ctx context.Context, in uuid.UUID, filter consent.ConnectionFilter) ([]consent.Connection, error)
 	LiveConnections(ctx context.Context, workspaceID uuid.UUID) (consent.ConnectionCount, error)
 }
 

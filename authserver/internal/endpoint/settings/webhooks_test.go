@@ -364,7 +364,7 @@ func TestWebhooks_DeliveryShowsRequestAndResponse(t *testing.T) {
 }
 
 // The events of an endpoint are changed, or all that its user may read, which a release that only knows their types
-// sends too. Whoever changes them becomes its user.
+// sends too. The user who changes them becomes its user.
 func TestWebhooks_EventsAreChanged(t *testing.T) {
 	site := own(t)
 	publishedKey(t, site)

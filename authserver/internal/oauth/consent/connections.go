@@ -1,6 +1,7 @@
 package consent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -22,6 +23,7 @@ type ConnectionFilter struct {
 	UserID   *uuid.UUID      // those of one user, or nil for all
 	ClientID *uuid.UUID      // those of one client, or nil for all
 	State    ConnectionState // or "" for all
+	Words    string          // part of the application's name or the user's name or address, or "" for all
 	Before   audit.Cursor    // those after this place in the list; the zero Cursor is the beginning
 	Limit    int
 }
@@ -48,8 +50,6 @@ var (
 	ErrNoConnection = errors.New("no such connection")
 	// ErrConnectionEnded reports that a connection cannot be narrowed, because it has ended.
 	ErrConnectionEnded = errors.New("the connection has ended")
-	// ErrOthersConnection reports that the caller may not list the connections of another member, or not change one.
-	ErrOthersConnection = errors.New("the connection of another member")
 )
 
 // A NarrowRefusal says why a connection cannot get these permissions.
@@ -87,14 +87,12 @@ type Connections struct {
 	Now                 func() time.Time
 }
 
-// List lists the connections that the filter selects among those that the actor may see. Without
-// account:read:members, these are the actor's own, and a filter for another user is ErrOthersConnection.
-func (c *Connections) List(ctx context.Context, by audit.Actor, filter ConnectionFilter) ([]Connection, error) {
-	if !by.Permissions.Has(perm.AccountReadMembers) {
-		if filter.UserID != nil && *filter.UserID != by.UserID {
-			return nil, ErrOthersConnection
-		}
-		filter.UserID = &by.UserID
+// List lists the connections that the filter selects among those that the actor may see (audit.Actor.Sees).
+func (c *Connections) List(
+	ctx context.Context, by audit.Actor, filter ConnectionFilter,
+) (found []Connection, err error) {
+	if filter.UserID, err = by.Sees(filter.UserID); err != nil {
+		return nil, err
 	}
 	return c.Store.Connections(ctx, by.WorkspaceID, filter)
 }
@@ -102,18 +100,15 @@ func (c *Connections) List(ctx context.Context, by audit.Actor, filter Connectio
 // Find returns the connection with this id if the actor may see it, or ErrNoConnection.
 func (c *Connections) Find(ctx context.Context, by audit.Actor, id uuid.UUID) (Connection, error) {
 	found, err := c.List(ctx, by, ConnectionFilter{ID: &id, Limit: 1})
-	if err == nil && len(found) == 0 {
-		err = ErrNoConnection
-	}
-	if err != nil {
-		return Connection{}, err
+	if err != nil || len(found) == 0 {
+		return Connection{}, cmp.Or(err, ErrNoConnection)
 	}
 	return found[0], nil
 }
 
-// End ends a connection at once, and returns it as it was. It does nothing if the connection has ended. Those of others
-// can be ended, also without seeing them, by who holds forOthers: account:write:members for callers of the API, and no
-// more than their page requires for people. It returns ErrNoConnection or ErrOthersConnection.
+// End ends a connection at once, and returns it as it was. It does nothing if the connection has ended. To end the
+// connection of another member, the actor needs the permissions forOthers, but not account:read:members. It returns
+// ErrNoConnection or audit.ErrOthers.
 func (c *Connections) End(
 	ctx context.Context, by audit.Actor, id uuid.UUID, forOthers perm.Set,
 ) (Connection, error) {
@@ -156,7 +151,7 @@ func (c *Connections) SetPolicy(
 }
 
 // Narrow leaves a connection only these permissions, from the next request on, and returns the narrowed connection. It
-// returns *NarrowRefusal, ErrNoConnection, ErrOthersConnection or ErrConnectionEnded.
+// returns *NarrowRefusal, ErrNoConnection, audit.ErrOthers or ErrConnectionEnded.
 func (c *Connections) Narrow(
 	ctx context.Context, by audit.Actor, id uuid.UUID, permissions perm.Set,
 ) (Connection, error) {
@@ -206,7 +201,7 @@ func (c *Connections) change(
 	if found.Grant.UserID != by.UserID {
 		needs = forOthers
 		if !by.Permissions.HasAll(needs) {
-			return Connection{}, audit.Event{}, ErrOthersConnection
+			return Connection{}, audit.Event{}, audit.ErrOthers
 		}
 	}
 	event := by.Event(action, "grant:"+id.String(), nil, needs)

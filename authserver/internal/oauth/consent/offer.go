@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -112,13 +110,6 @@ type Connection struct {
 	Home        string     // website of the application, or ""
 	Person      string     // name of the user
 	Email       string     // of the user
-}
-
-// A ConnectionPage selects connections of a workspace.
-type ConnectionPage struct {
-	Before *uuid.UUID // the grants that were approved before this one, or nil for all
-	Words  string     // part of the application's name or the person's name or address, or "" for all
-	Limit  int
 }
 
 // MaxCounted is the most connections that a ConnectionCount counts.

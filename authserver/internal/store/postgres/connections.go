@@ -12,6 +12,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 const (
@@ -44,7 +45,8 @@ func (g *Grants) Connections(
 	ctx context.Context, workspaceID uuid.UUID, filter consent.ConnectionFilter,
 ) ([]consent.Connection, error) {
 	args := pgx.NamedArgs{"in": workspaceID, "id": filter.ID, "user": filter.UserID, "client": filter.ClientID,
-		"limit": filter.Limit, "before": filter.Before.At, "before_id": filter.Before.ID}
+		"words": spelling.Search(filter.Words), "limit": filter.Limit,
+		"before": filter.Before.At, "before_id": filter.Before.ID}
 	now := time.Now()
 	scan := func(row pgx.CollectableRow) (consent.Connection, error) {
 		var ends []pendingEnd
@@ -59,6 +61,7 @@ func (g *Grants) Connections(
 		condition{filter.ClientID != nil, `g.client_id = @client`},
 		condition{filter.State == consent.ConnectionActive, liveSQL},
 		condition{filter.State == consent.ConnectionEnded, `not (` + liveSQL + `)`},
+		condition{filter.Words != "", `strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower(@words)) > 0`},
 		condition{filter.Before.ID != uuid.Nil, `(g.created_at, g.id) < (@before, @before_id)`},
 	)+` order by g.created_at desc, g.id desc limit @limit`, args)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
 
 // InterruptedGrant returns the permissions of the last grant of a user to a client in a workspace whose code was
@@ -54,20 +53,6 @@ func (g *Grants) ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.C
 where g.user_id = $1 and g.state <> 'pending' and least(g.revoked_at, g.ends_at) > now() - interval '90 days'
   and (g.state = 'revoked' or `+notOverSQL+`)
 order by g.created_at desc, g.id desc limit 500`, user)
-}
-
-// WorkspaceConnections lists the active grants of a workspace that the page selects, the latest first.
-func (g *Grants) WorkspaceConnections(
-	ctx context.Context, workspaceID uuid.UUID, page consent.ConnectionPage,
-) ([]consent.Connection, error) {
-	return list(ctx, g.db, "list connections of workspace", connectionOf, connectionsSQL+`
-where g.tenant_id = $1 and g.state = 'active' and g.ends_at > now()
-  and `+notOverSQL+`
-  and ($2::uuid is null or (g.created_at, g.id) <
-    (select before.created_at, before.id from account.grants before where before.id = $2 and before.tenant_id = $1))
-  and ($4 = '' or strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower($4)) > 0)
-order by g.created_at desc, g.id desc limit $3`, workspaceID, page.Before, page.Limit,
-		spelling.Search(page.Words))
 }
 
 // EndConnection revokes an active grant of a workspace if the event's authorization still holds. It returns the grant,

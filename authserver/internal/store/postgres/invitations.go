@@ -196,6 +196,9 @@ func (t *transaction) countInvitations(drafts []membership.Draft) {
 	for _, email := range slices.Sorted(maps.Keys(emails)) {
 		t.countInvitation(emails[email])
 	}
+	t.exec(`delete from account.invitation_messages where (tenant_id, id) in (
+		select tenant_id, id from account.invitation_messages where sent_at <= now() - $1::interval
+		order by sent_at limit 100 for update skip locked)`, membership.LimitWindow)
 }
 
 // countInvitation counts the message of an invitation in the transaction that stores the invitation, or fails with a
@@ -227,9 +230,6 @@ func (t *transaction) countInvitation(i membership.Invitation) {
 	}
 	t.exec(`insert into account.invitation_messages (tenant_id, inviter_id, email_hash) values ($1, $2, $3)`,
 		i.WorkspaceID, i.InviterID, email)
-	t.exec(`delete from account.invitation_messages where (tenant_id, id) in (
-		select tenant_id, id from account.invitation_messages where sent_at <= now() - $1::interval
-		order by sent_at limit 100 for update skip locked)`, membership.LimitWindow)
 }
 
 // Offer reads the open invitation with the token, or returns membership.ErrNoInvitation.

@@ -52,29 +52,32 @@ func (t *transaction) mail(user uuid.UUID, kind mail.Kind, data mail.Data) {
 // mailMessage queues a message to a user who is not disabled, unless the user turned its kind off. It sets the
 // message's address and name.
 func (t *transaction) mailMessage(user uuid.UUID, m mail.Message) {
-	if t.sendsMail() && t.row(`select now() from account.users u where u.id = $1 and u.disabled_at is null
+	var to mail.Recipient
+	if t.sendsMail() && t.row(`select now(), `+recipientColumns+` from account.users u
+		where u.id = $1 and u.disabled_at is null
 		and not ($3 and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = $2))`,
-		user, string(m.Kind), m.Kind.Optional()).find(&m.Data.At) {
-		t.queue(m.To(t.recipient(user)))
+		user, string(m.Kind), m.Kind.Optional()).find(&m.Data.At, &to.Address, &to.Name, &to.Language, &to.Zone) {
+		t.queue(m.To(to))
 	}
 }
 
-// recipientSQL selects a mail.Recipient. Times are in the zone of the latest sign-in that reported one.
-const recipientSQL = `select u.email as address, u.name, u.mail_language as language, coalesce((
+// recipientColumns are those of a mail.Recipient. Times are in the zone of the latest sign-in that reported one.
+const recipientColumns = `u.email as address, u.name, u.mail_language as language, coalesce((
     select s.time_zone from account.sign_ins s where s.user_id = u.id and s.time_zone <> ''
     order by s.created_at desc limit 1
-  ), '') as zone
-from account.users u where `
+  ), '') as zone`
 
 // recipient reads a user who gets a mail.
 func (t *transaction) recipient(user uuid.UUID) (r mail.Recipient) {
-	t.row(recipientSQL+`u.id = $1`, user).read(&r.Address, &r.Name, &r.Language, &r.Zone)
+	t.row(`select `+recipientColumns+` from account.users u where u.id = $1`, user).
+		read(&r.Address, &r.Name, &r.Language, &r.Zone)
 	return r
 }
 
 // recipientAt reads the user with an address in any spelling. There may be none.
 func (t *transaction) recipientAt(email string) (r mail.Recipient) {
-	t.row(recipientSQL+`u.email = any($1) order by array_position($1, u.email) limit 1`, spelling.Spellings(email)).
+	t.row(`select `+recipientColumns+` from account.users u where u.email = any($1)
+		order by array_position($1, u.email) limit 1`, spelling.Spellings(email)).
 		find(&r.Address, &r.Name, &r.Language, &r.Zone)
 	return r
 }
@@ -82,7 +85,7 @@ func (t *transaction) recipientAt(email string) (r mail.Recipient) {
 // MailRecipient reads a user who gets a mail.
 func (d *db) MailRecipient(ctx context.Context, user uuid.UUID) (mail.Recipient, error) {
 	return need(ctx, d, "read the recipient of a mail", pgx.ErrNoRows, pgx.RowToStructByName[mail.Recipient],
-		recipientSQL+"u.id = $1", user)
+		`select `+recipientColumns+` from account.users u where u.id = $1`, user)
 }
 
 // SetMailLanguage changes the language of the mails to a user, with the event.

@@ -23,9 +23,9 @@ func (s *SignIns) BeginSignIn(ctx context.Context, by session.SignIn, event audi
 		tx.stillProved(by.UserID, by.Proof)
 		code := tx.useCode(by.UserID, by.Proof, event)
 		// The mail about a new browser is not sent for the first sign-in of an account.
-		mails := tx.sendsMail() && by.NewBrowser &&
-			tx.has(`select true from account.sign_ins where user_id = $1 limit 1`, by.UserID)
-		if mails { // in the time zone of an earlier sign-in: this one may be another person's
+		// It is in the time zone of an earlier one: this one may be another person's.
+		if tx.sendsMail() && by.NewBrowser &&
+			tx.has(`select true from account.sign_ins where user_id = $1 limit 1`, by.UserID) {
 			tx.mail(by.UserID, mail.NewSignIn, mail.Data{Device: session.DeviceName(by.UserAgent), Network: by.Address})
 		}
 		// The sum is null without the interval: a distributed Postgres accepts no subquery in values.

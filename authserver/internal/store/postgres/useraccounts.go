@@ -61,10 +61,12 @@ func (t *transaction) mailEmailChange(r useraccount.EmailRequest, taken bool) {
 	t.row(`select expires_at from account.email_changes where id = $1`, r.ID).read(&m.Expires)
 	t.mailMessage(r.UserID, m)
 	other := mail.Message{Kind: mail.EmailChangeNew, Token: r.NewToken, Expires: m.Expires}
-	to := t.recipient(r.UserID)
+	var to mail.Recipient
 	if taken {
 		other.Kind, other.Token = mail.EmailTaken, ""
 		to = t.recipientAt(r.Email)
+	} else {
+		to = t.recipient(r.UserID)
 	}
 	to.Address, to.Name = r.Email, ""
 	t.queue(other.To(to))
