@@ -1,0 +1,54 @@
+// Package usage lists what credentials did, by day and operation (contract, section 5b).
+package usage
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+)
+
+// Kept is how long the rows are kept after their day.
+const Kept = 92 * 24 * time.Hour
+
+// A Row is what one credential did by one operation on one day.
+type Row struct {
+	Day          time.Time // midnight in UTC
+	CredentialID uuid.UUID
+	UserID       uuid.UUID
+	Kind         string    // "personal_access_token" or "connection"
+	Operation    string    // an operationId of the API description, or the name of a tool
+	ServiceID    uuid.UUID // of the client that introspected the credential, or zero
+	Service      string    // its name, or ""
+	Requests     int64
+	Refused      int64 // those answered 401, 403 or 429
+	Records      int64 // given or changed
+}
+
+// A Filter selects rows of a workspace.
+type Filter struct {
+	CredentialID *uuid.UUID // of one credential, or nil for all
+	UserID       *uuid.UUID // of one user, or nil for all
+	From, To     time.Time  // the first and the last day
+	After        *Row       // those after this row in the list, or nil for the beginning
+	Limit        int        // 0 for all
+}
+
+// A Store stores the rows. Its errors wrap store.ErrUnavailable.
+type Store interface {
+	// Usage lists the rows, the latest day first.
+	Usage(ctx context.Context, workspaceID uuid.UUID, filter Filter) ([]Row, error)
+}
+
+// Usages are the rows of the workspaces. They are safe for concurrent use.
+type Usages struct{ Store Store }
+
+// List lists the rows that the filter selects among those that the actor may see (audit.Actor.Sees).
+func (u Usages) List(ctx context.Context, by audit.Actor, filter Filter) (found []Row, err error) {
+	if filter.UserID, err = by.Sees(filter.UserID); err != nil {
+		return nil, err
+	}
+	return u.Store.Usage(ctx, by.WorkspaceID, filter)
+}
