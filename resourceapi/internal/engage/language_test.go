@@ -79,6 +79,28 @@ func TestLanguages_EachTextWasReadBackIntoEnglish(t *testing.T) {
 	}
 }
 
+// Marks and letters that look right and are wrong in a language.
+func TestLanguages_HaveTheirOwnPunctuation(t *testing.T) {
+	wrong := map[string]string{
+		"ar": `[?;]|\p{Arabic},|[\x{06a9}\x{06cc}\x{06c1}]`, // ASCII marks; letters of Urdu
+		"de": `[”"]|\w…`,
+		"es": `(^|[.!] )[^¿]*\?`,
+		"fr": `[^\x{a0}\x{202f}][:;?!»]|«[^\x{a0}\x{202f}]`, // a space that does not break is missing
+		"pl": `“`,
+		"ro": `[\x{15e}\x{15f}\x{162}\x{163}]`, // a cedilla in place of a comma below
+		"uk": `[ыэъё]`,
+		"ur": `[?;]|\p{Arabic}[,.]|[\x{0643}\x{064a}\x{0647}]`, // ASCII marks; letters of Arabic
+	}
+	for _, name := range Languages() {
+		pattern := regexp.MustCompile(`'|\.\.\.|  ` + strings.TrimSuffix("|"+wrong[name], "|"))
+		for path, text := range textsOf("", reflect.ValueOf(*LanguageOf(name))) {
+			if found := pattern.FindString(text); found != "" {
+				t.Errorf("%s: %s has %q: %q", name, path, found, text)
+			}
+		}
+	}
+}
+
 // The examples of a language are answers that its forms accept.
 func TestLanguages_NumbersHaveTheirDecimalSeparator(t *testing.T) {
 	for _, name := range Languages() {
@@ -115,7 +137,7 @@ func TestReadLanguage_RefusesFileWithoutAText(t *testing.T) {
 		`"send": `:                 `"sent": `,
 		`"direction": "ltr"`:       `"direction": "left"`,
 		`"decimal": "."`:           `"decimal": "point"`,
-		`"title": "Nid yw'r[^"]*"`: `"title": ""`,
+		`"title": "Nid yw’r[^"]*"`: `"title": ""`,
 	} {
 		broken := regexp.MustCompile(replaced).ReplaceAllString(string(content), by)
 		if _, err := ReadLanguage("cy", []byte(broken)); err == nil {
