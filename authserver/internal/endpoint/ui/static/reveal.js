@@ -25,26 +25,37 @@ document.querySelectorAll('input[type="password"]').forEach(function (field) {
   field.after(button);
 });
 
-// The page for a forgotten password starts with the address that was typed on the sign-in page.
+// The page for a forgotten password starts with the address that was typed on the sign-in page, and says where the link was
+// sent.
 (function () {
   var field = document.getElementById("email");
-  var link = document.querySelector('a[href="/login/forgotten"]');
+  var sent = document.querySelector("[data-address]");
 
   function stored(use) {
     try { return use(sessionStorage); } catch (denied) { return null; } // the browser stores nothing for this site
   }
 
-  if (field && link) {
-    link.addEventListener("click", function () {
-      if (field.value.includes("@")) {
-        stored(function (storage) { storage.setItem("email", field.value); });
-      }
-    });
-  } else if (field && document.body.dataset.page === "forgotten") {
-    field.value = field.value || stored(function (storage) {
+  function keep() {
+    if (field.value.includes("@")) {
+      stored(function (storage) { storage.setItem("email", field.value); });
+    }
+  }
+
+  function take() {
+    return stored(function (storage) {
       var typed = storage.getItem("email");
       storage.removeItem("email");
       return typed;
-    }) || "";
+    });
+  }
+
+  document.querySelectorAll('a[href="/login/forgotten"]').forEach(function (link) {
+    if (field) { link.addEventListener("click", keep); }
+  });
+  if (sent) {
+    sent.textContent = take() || sent.textContent;
+  } else if (field && document.body.dataset.page === "forgotten") {
+    field.value = field.value || take() || "";
+    field.form.addEventListener("submit", keep);
   }
 })();
