@@ -152,7 +152,7 @@ func exchangeTwice(c *connection) {
 	attempt.Post(c.t, form).WantsFlat(c.t, http.StatusBadRequest, "invalid_grant")
 }
 
-const maybeLost = "It may be a lost response rather than theft: "
+const maybeLost = "This was probably a network fault and not theft: "
 
 func causes() map[string]cause {
 	return map[string]cause{

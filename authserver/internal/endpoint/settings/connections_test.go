@@ -48,8 +48,8 @@ func TestApps_ShowsReplayAndExpiryAsReasons(t *testing.T) {
 	const disconnected = "We disconnected Claude because an old access key was used again. It may have been copied."
 	browser.Get("/settings/apps").
 		Says(disconnected, "The access that you gave to Donor sync has expired.", "No connected apps")
-	const event = "Claude was disconnected because an old access key was used again. It may have been copied."
-	browser.Get("/settings/security").Says(event)
+	const event = "Claude was disconnected because an old access key was used again"
+	browser.Get("/settings/security").Says(event, "It may have been copied.")
 }
 
 // The user's page, the connection log and the audit log show why a connection ended, and how to connect again.
@@ -60,7 +60,7 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	g := site.Redeemed(app, ada.ID)
 	reuse := &grant.Reuse{SuccessorUsed: true, Seconds: 7200, Network: "203.0.113.0/24", UserAgent: "<b>curl/8"}
 	site.Must(site.Store.Revoke(t.Context(), g.Key(), grant.Replayed, "client:"+app.ID.String(), reuse))
-	const words = "It looks like theft: the replacement had already been used 2 hours before."
+	const words = "This looks like theft: the key that replaced it had already been used, 2 hours earlier."
 	const origin = "203.0.113.0/24 (“<b>curl/8”)"
 	browser, tenant := site.SignedIn(ada), "?tenant="+site.Fixture.WorkspaceID.String()
 	for path, way := range map[string]string{

@@ -106,7 +106,10 @@ func (r *request) ownEvents(from audit.Cursor, most int) (groups []eventGroup, o
 	if len(found) > most {
 		found, older = found[:most], found[most-1].Cursor()
 	}
-	for _, e := range found {
+	for i, e := range found {
+		if i+1 < len(found) && e.Action == audit.GrantRefused && e.RequestID != "" && e.RequestID == found[i+1].RequestID {
+			continue // the refusal of the request that ended the connection, which is the next event
+		}
 		row := eventView(e, &r.user.User.ID)
 		if row.Who == actors["anonymous"] {
 			row.Who = ""

@@ -293,5 +293,5 @@ func TestSecurity_ShowsWrongPasswords(t *testing.T) {
 	thief := site.Browser()
 	thief.Headers.Set("X-Forwarded-For", "192.0.2.66")
 	thief.Post("/login", url.Values{"email": {ada.Email}, "password": {"wrong"}})
-	site.SignedIn(ada).Get("/settings/security").Says("Sign-in failed: wrong password", "192.0.2.66")
+	site.SignedIn(ada).Get("/settings/security").Says("A wrong password was entered", "192.0.2.66")
 }

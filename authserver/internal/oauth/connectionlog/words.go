@@ -26,6 +26,15 @@ var words = []struct{ recorded, shown string }{
 	{"The user's account is disabled.", "The account of the person is disabled."},
 	{"The user is no longer a member", "The person is no longer a member of the workspace."},
 	{"The user no longer has any", "The person no longer has any of the permissions that they gave it."},
+	{"The grant was revoked", "Its access had already ended."},
+	{"The authorization code was revoked", "Its access had already ended."},
+	{"The user disconnected this application", "The person had disconnected it."},
+	{"The application revoked this grant", "It had ended its own access."},
+	{"An administrator revoked this grant", "An administrator had disconnected it."},
+	{"The user's membership of the workspace has ended", "The person is no longer a member of the workspace."},
+	{"The application was deleted", "The app was deleted."},
+	{"The workspace's connector policy ended", "The assistant rules no longer allow it."},
+	{"The user confirmed the address", "The address of the account was confirmed, which ended its access."},
 	{"The authorization code has expired.", "The assistant took longer than a minute to finish the sign-in."},
 }
 

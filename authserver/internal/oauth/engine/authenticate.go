@@ -222,7 +222,7 @@ func (e *Engine) hasPublicID(name string, c *client.Client) bool {
 	return c != nil && c.PublicID() == name && e.Serves(*c)
 }
 
-const unknownApplication = "The application did not identify itself, or is not registered here."
+const unknownApplication = "The app did not identify itself, or is not registered here."
 
 // lookUpRedirect returns the client of an authorization request. It returns a *PageError, client.ErrUnreachable, or an
 // error that wraps store.ErrUnavailable.

@@ -192,12 +192,12 @@ func (r Reuse) Words() string {
 	var words string
 	switch {
 	case r.LikelyRetry():
-		words = "It may be a lost response rather than theft: the replacement, issued " + ago +
-			" before, had not been used."
+		words = "This was probably a network fault and not theft: the key that replaced it, " + ago +
+			" earlier, had not been used."
 	case r.SuccessorUsed:
-		words = "It looks like theft: the replacement had already been used " + ago + " before."
+		words = "This looks like theft: the key that replaced it had already been used, " + ago + " earlier."
 	default:
-		words = "It may be theft or an old backup: the replacement, issued " + ago + " before, had not been used."
+		words = "This may be theft or an old backup: the key that replaced it, " + ago + " earlier, had not been used."
 	}
 	if origin := r.Origin(); origin != "" {
 		words += " The request came from " + origin + "."

@@ -21,24 +21,24 @@ func TestReuse_DescribesProbableCause(t *testing.T) {
 		"at once": {
 			grant.Reuse{Network: "203.0.113.0/24", UserAgent: "sync/1.2"},
 			true,
-			"It may be a lost response rather than theft: the replacement, issued 1 second before, had not been " +
-				"used. The request came from 203.0.113.0/24 (“sync/1.2”).",
+			"This was probably a network fault and not theft: the key that replaced it, 1 second earlier, had not " +
+				"been used. The request came from 203.0.113.0/24 (“sync/1.2”).",
 		},
 		"ten minutes later": {
 			grant.Reuse{Seconds: 600},
 			true,
-			"It may be a lost response rather than theft: the replacement, issued 10 minutes before, had not been " +
-				"used.",
+			"This was probably a network fault and not theft: the key that replaced it, 10 minutes earlier, had not " +
+				"been used.",
 		},
 		"eleven minutes later": {
 			grant.Reuse{Seconds: 660},
 			false,
-			"It may be theft or an old backup: the replacement, issued 11 minutes before, had not been used.",
+			"This may be theft or an old backup: the key that replaced it, 11 minutes earlier, had not been used.",
 		},
 		"used": {
 			grant.Reuse{SuccessorUsed: true, Seconds: 3 * 24 * 3600, Network: "2001:db8:1::/48"},
 			false,
-			"It looks like theft: the replacement had already been used 3 days before. " +
+			"This looks like theft: the key that replaced it had already been used, 3 days earlier. " +
 				"The request came from 2001:db8:1::/48.",
 		},
 	} {
