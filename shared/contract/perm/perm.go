@@ -145,7 +145,7 @@ var registry = []Entry{
 		ID:    AccountAPIAccess,
 		Title: "Manage API access",
 		Risk:  High,
-		Sentence: "Create personal access tokens, register applications, set the connector policy, and read the " +
+		Sentence: "Create personal access tokens, register applications, set the assistant rules, and read the " +
 			"audit log of this workspace.",
 	},
 	{
