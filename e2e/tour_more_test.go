@@ -86,8 +86,8 @@ func webhookPages(i *inspector, p *harness.Product, here, endpoint string) {
 		from account.webhooks w, (values
 			('event', $2, 7, now(), 500, 84, 'The endpoint answered with status 500.'),
 			('resend', $2, 7, now(), 204, 31, null),
-			('test', 'test', null, null, null, null, null)
-		) d where w.id = $1`, endpoint, "programme.created")
+			('test', $3, null, null, null, null, null)
+		) d where w.id = $1`, endpoint, "programme.created", "webhook.test")
 	p.Database.Exec(i.t, `update account.webhooks set failing_since = now() - interval '1 day' where id = $1`, endpoint)
 	i.Open(p.AppURL + "/settings/developers/webhook" + here + "&id=" + endpoint)
 	i.look("webhook endpoint with deliveries")
