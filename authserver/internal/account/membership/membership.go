@@ -163,12 +163,26 @@ func ParseEmail(text string) (string, error) {
 // MaxInvited is how many people can be invited at once.
 const MaxInvited = 50
 
-// ParseEmails returns the addresses of a text, each once: one on a line, or with commas or semicolons between them. It
-// returns a *Refusal that names those that are none.
+// addressesOf divides a text at ends of lines, commas, semicolons, and spaces between addresses. Of an address with a
+// name, as mail programs copy it (RFC 5322), it returns the address.
+func addressesOf(text string) (parts []string) {
+	for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune("\r\n,;，；،؛", r) }) {
+		words := strings.Fields(part)
+		if _, address, named := strings.Cut(part, "<"); named && strings.HasSuffix(strings.TrimSpace(address), ">") {
+			words = []string{strings.TrimSuffix(strings.TrimSpace(address), ">")}
+		} else if slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(w, "@") }) {
+			words = []string{part} // no list of addresses
+		}
+		parts = append(parts, words...)
+	}
+	return parts
+}
+
+// ParseEmails returns the addresses of a text, each once: one on a line, or with commas, semicolons or spaces between
+// them. It returns a *Refusal that names those that are none.
 func ParseEmails(text string) (emails []string, err error) {
 	var wrong []string
-	parts := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("\r\n,;，；،؛", r) })
-	for _, part := range parts {
+	for _, part := range addressesOf(text) {
 		if part = spelling.Pasted(part); part == "" {
 			continue
 		}

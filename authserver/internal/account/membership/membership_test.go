@@ -48,7 +48,10 @@ func TestParse_RefusesAddressOrPermissionsOfInvitation(t *testing.T) {
 	for text, want := range map[string][2]string{
 		" Ada@example.org,\r\nada@example.org;\nkim@example.org, ": {"ada@example.org kim@example.org", ""},
 		"ada@example.org، kim@example.org":                         {"ada@example.org kim@example.org", ""},
+		"ada@example.org kim@example.org\u3000sam@example.org":     {"ada@example.org kim@example.org sam@example.org", ""},
+		"Ada Low <ada@example.org>; \"K\" < kim@example.org >":     {"ada@example.org kim@example.org", ""},
 		"ada@example.org\nsam, a@b@c":                              {"", mistakes},
+		"sam at home":                                              {"", none},
 		"ada@example.org\nsam":                                     {"", oneMistake},
 		"\n,":                                                      {"", none},
 		strings.Repeat("sam,", 51):                                 {"", "email: Enter at most 50 addresses at once."},

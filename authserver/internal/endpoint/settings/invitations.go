@@ -101,7 +101,10 @@ func (s *Settings) invite(r *request) error {
 }
 
 // several reports whether more than one address was typed.
-func (r *request) several() bool { return strings.ContainsAny(r.form.Get("email"), "\n,;،，؛；") }
+func (r *request) several() bool {
+	typed := r.form.Get("email")
+	return strings.ContainsAny(typed, "\n,;،，؛；") || strings.Count(typed, "@") > 1
+}
 
 // refusedField returns the field that an error of an invitation concerns, with the status, or an empty refusal. It sets
 // the headers of a reached limit.
