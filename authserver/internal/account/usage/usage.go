@@ -3,6 +3,7 @@ package usage
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,4 +52,11 @@ func (u Usages) List(ctx context.Context, by audit.Actor, filter Filter) (found 
 		return nil, err
 	}
 	return u.Store.Usage(ctx, by.WorkspaceID, filter)
+}
+
+// A Network is where a credential was used: an IPv4 /24 or an IPv6 /48.
+type Network struct {
+	Network     netip.Prefix
+	FirstUsedAt time.Time
+	LastUsedAt  time.Time // exact to the day
 }
