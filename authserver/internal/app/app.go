@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -402,9 +403,11 @@ func (a *App) Serve(ctx context.Context) error {
 // Options are parts that New would create otherwise. Only tests replace them: they build the same service with other
 // clocks, another recorder, and cheap password hashes.
 type Options struct {
-	Now           func() time.Time                       // the stores keep their own clocks
-	FailuresClock func() time.Time                       // of the limit of failed requests
-	Uses          interface{ Record(standing.Standing) } // nil: one that writes to Postgres
-	Cost          session.Cost                           // of the dummy password hash
-	MailPoll      time.Duration                          // between two looks for mails; 0: the usual times
+	Now           func() time.Time // the stores keep their own clocks
+	FailuresClock func() time.Time // of the limit of failed requests
+	Uses          interface {
+		Record(standing.Standing, netip.Addr)
+	} // nil: one that writes to Postgres
+	Cost     session.Cost  // of the dummy password hash
+	MailPoll time.Duration // between two looks for mails; 0: the usual times
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
@@ -84,8 +85,8 @@ type Deps struct {
 	BaseURL   string // without a trailing slash
 	Keys      *Keys
 	Standings Standings
-	RecordUse func(standing.Standing) // called for each valid credential; must not block
-	Bounds    *Bounds                 // shared by all gates of a process
+	RecordUse func(standing.Standing, netip.Addr) // called for each valid credential; must not block
+	Bounds    *Bounds                             // shared by all gates of a process
 	Log       *slog.Logger
 }
 
@@ -228,7 +229,7 @@ func (g *Gate) use(
 			return standing.Standing{}, err
 		}
 	}
-	g.RecordUse(s)
+	g.RecordUse(s, web.ClientAddress(ctx))
 	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
 	if s.ClientID != nil {
 		c.Client = *s.ClientID

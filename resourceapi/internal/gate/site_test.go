@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func newSite(t *testing.T) *site {
 		BaseURL:   issuer,
 		Keys:      r.keys,
 		Standings: r.store,
-		RecordUse: func(used standing.Standing) { s.used = append(s.used, used) },
+		RecordUse: func(used standing.Standing, _ netip.Addr) { s.used = append(s.used, used) },
 		Bounds:    NewBounds(1),
 		Log:       slog.New(slog.NewTextHandler(&s.log, nil)),
 	}

@@ -7,11 +7,13 @@ package standing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -229,34 +231,59 @@ func EndReplaced(ctx context.Context, db Execer, token uuid.UUID) error {
 // used again.
 const (
 	noteEvery   = 5 * time.Second
-	noteAtMost  = 10_000 // credentials between two flushes; more are dropped
+	noteAtMost  = 10_000 // credentials and networks between two flushes; more are dropped
 	noteTimeout = 2 * time.Second
+
+	// What was written is not written again for an hour. A process remembers this number, and then starts anew.
+	knownFor    = time.Hour
+	knownAtMost = 100_000
 )
 
-const noteSQL = `select account.note_use($1, $2, $3, $4)`
+// NetworksAtMost is how many networks are kept of a credential. A new one then replaces the one that was not used for
+// the longest time.
+const NetworksAtMost = 50
+
+const (
+	noteSQL     = `select account.note_use($1, $2, $3, $4)`
+	networksSQL = `select account.note_networks($1, $2, $3, $4, $5, $6)`
+)
 
 // Execer is the part of a pgx pool that a UsageRecorder needs.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// A UsageRecorder records in Postgres which credentials were used, in batches and outside requests. It is
-// safe for concurrent use.
+// A UsageRecorder records in Postgres which credentials were used and from where, in batches and outside requests. It
+// is safe for concurrent use.
 type UsageRecorder struct {
 	db  Execer
 	log *slog.Logger
 
 	mu      sync.Mutex
-	pending map[uuid.UUID]use // by the id of the credential
+	pending map[place]use
+
+	// Of the goroutine that flushes.
+	known      map[place]struct{} // networks that Postgres has
+	knownSince time.Time
 
 	stop    chan struct{}
 	running sync.WaitGroup
 }
 
-// A use is a credential that was used.
+// A place is a credential and the network from which it was used, or the zero Prefix if that is not known.
+type place struct {
+	credential uuid.UUID
+	network    netip.Prefix
+}
+
+func (p place) compare(q place) int {
+	return cmp.Or(bytes.Compare(p.credential[:], q.credential[:]), p.network.Addr().Compare(q.network.Addr()))
+}
+
+// A use is whose credential was used.
 type use struct {
-	pat         bool
-	workspaceID uuid.UUID
+	pat               bool
+	workspaceID, user uuid.UUID
 }
 
 // NewUsageRecorder starts a UsageRecorder, which flushes every five seconds until Close.
@@ -264,20 +291,34 @@ func NewUsageRecorder(db Execer, log *slog.Logger) *UsageRecorder {
 	u := &UsageRecorder{
 		db:      db,
 		log:     log,
-		pending: map[uuid.UUID]use{},
+		pending: map[place]use{},
 		stop:    make(chan struct{}),
 	}
 	u.running.Go(u.run)
 	return u
 }
 
-// Record records that the credential was used. It does no I/O and does not block.
-func (u *UsageRecorder) Record(s Standing) {
+// Record records that the credential was used from the address, or from one that is not known if it is zero. It does no
+// I/O and does not block.
+func (u *UsageRecorder) Record(s Standing, from netip.Addr) {
+	at := place{s.CredentialID, networkOf(from)}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.pending) < noteAtMost {
-		u.pending[s.CredentialID] = use{s.Kind == PersonalAccessToken, s.CredentialWorkspace}
+		u.pending[at] = use{s.Kind == PersonalAccessToken, s.CredentialWorkspace, s.UserID}
 	}
+}
+
+// networkOf returns the network that counts as one place: the /24 of an IPv4 address, or the /48 of an IPv6 address
+// (contract, section 5b). It returns the zero Prefix for the zero Addr.
+func networkOf(address netip.Addr) netip.Prefix {
+	address = address.Unmap().WithZone("")
+	bits := 48
+	if address.Is4() {
+		bits = 24
+	}
+	network, _ := address.Prefix(bits) // never fails: bits are not more than the address has
+	return network
 }
 
 // Close flushes the rest, for up to two seconds, and stops. Call it once, before the pool is closed.
@@ -302,24 +343,69 @@ func (u *UsageRecorder) run() {
 func (u *UsageRecorder) flush() {
 	u.mu.Lock()
 	used := u.pending
-	u.pending = map[uuid.UUID]use{}
+	u.pending = map[place]use{}
 	u.mu.Unlock()
 	if len(used) == 0 {
 		return
 	}
 	// Both services lock the rows in the same order, so that they cannot deadlock.
-	ids := slices.SortedFunc(maps.Keys(used), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	places := slices.SortedFunc(maps.Keys(used), place.compare)
+	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
+	defer cancel()
+	u.noteUses(ctx, places, used)
+	u.noteNetworks(ctx, places, used)
+}
+
+// noteUses writes that credentials were used now.
+func (u *UsageRecorder) noteUses(ctx context.Context, places []place, used map[place]use) {
 	pats, patsIn, grants, grantsIn := []uuid.UUID{}, []uuid.UUID{}, []uuid.UUID{}, []uuid.UUID{}
-	for _, id := range ids {
-		if one := used[id]; one.pat {
+	var before uuid.UUID
+	for _, at := range places {
+		id := at.credential
+		if id == before { // from another network
+			continue
+		}
+		before = id
+		if one := used[at]; one.pat {
 			pats, patsIn = append(pats, id), append(patsIn, one.workspaceID)
 		} else {
 			grants, grantsIn = append(grants, id), append(grantsIn, one.workspaceID)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
-	defer cancel()
 	if _, err := u.db.Exec(ctx, noteSQL, pats, patsIn, grants, grantsIn); err != nil {
-		u.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(used), "cause", err)
+		u.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(pats)+len(grants), "cause", err)
+	}
+}
+
+// noteNetworks writes the networks that it has not written within the hour.
+func (u *UsageRecorder) noteNetworks(ctx context.Context, places []place, used map[place]use) {
+	if now := time.Now(); now.Sub(u.knownSince) >= knownFor || len(u.known) > knownAtMost {
+		u.known, u.knownSince = map[place]struct{}{}, now
+	}
+	places = slices.DeleteFunc(places, func(at place) bool {
+		_, known := u.known[at]
+		return known || !at.network.IsValid()
+	})
+	if len(places) == 0 {
+		return
+	}
+	var credentials, workspaces, users []uuid.UUID
+	var kinds []string
+	var networks []netip.Prefix
+	for _, at := range places {
+		one, kind := used[at], "connection"
+		if one.pat {
+			kind = PersonalAccessToken
+		}
+		credentials, networks = append(credentials, at.credential), append(networks, at.network)
+		workspaces, users, kinds = append(workspaces, one.workspaceID), append(users, one.user), append(kinds, kind)
+	}
+	_, err := u.db.Exec(ctx, networksSQL, workspaces, credentials, kinds, users, networks, NetworksAtMost)
+	if err != nil {
+		u.log.WarnContext(ctx, "networks of credentials not recorded", "networks", len(networks), "cause", err)
+		return
+	}
+	for _, at := range places {
+		u.known[at] = struct{}{}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -235,7 +236,7 @@ func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 						CredentialID:        id,
 						Kind:                kind,
 						CredentialWorkspace: seeds.workspaceID,
-					})
+					}, netip.Addr{})
 				}
 			}
 			recorder.Close()
@@ -282,10 +283,10 @@ func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
 		recorder := NewUsageRecorder(store, slog.New(slog.DiscardHandler))
-		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken}, netip.Addr{})
 		<-store.called             // the first flush is blocked now
 		for range 2 * noteAtMost { // while nothing is stored
-			recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken})
+			recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken}, netip.Addr{})
 		}
 		close(store.release)
 		recorder.Close()

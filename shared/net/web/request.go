@@ -177,6 +177,14 @@ func RecordAddress(next http.Handler, proxies Proxies) http.Handler {
 	})
 }
 
+// ClientAddress returns the address of the client whose request ctx belongs to, or the zero Addr (RecordAddress).
+func ClientAddress(ctx context.Context) netip.Addr {
+	if r := requestOf(ctx); r != nil {
+		return r.address
+	}
+	return netip.Addr{}
+}
+
 // about returns the attributes of the access log that identify the caller.
 func (r *request) about() []slog.Attr {
 	var all []slog.Attr

@@ -39,6 +39,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
@@ -100,10 +101,12 @@ type Deps struct {
 	Resource  string // {base_url}/v1
 	Resources []string
 	Keys      func() *accesstoken.Keys
-	Uses      interface{ Record(s standing.Standing) } // records, outside the request, that a credential was used
-	Bounds    *inflight.Credentials                    // limits the concurrent requests of one credential
-	Clients   *client.Registry
-	Members   *membership.Service
+	Uses      interface {
+		Record(standing.Standing, netip.Addr)
+	} // records, outside the request, that a credential was used
+	Bounds  *inflight.Credentials // limits the concurrent requests of one credential
+	Clients *client.Registry
+	Members *membership.Service
 
 	Connections *consent.Connections
 	Tokens      pat.Tokens

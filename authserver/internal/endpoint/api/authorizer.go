@@ -77,7 +77,7 @@ func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
 	if !permissions.Has(perm.AccountAPIAccess) {
 		return audit.Actor{}, lacking(perm.AccountAPIAccess)
 	}
-	d.Uses.Record(s)
+	d.Uses.Record(s, web.ClientAddress(r.Context()))
 	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID}
 	allowed.Permissions = perm.NewSet(perm.AccountAPIAccess)
 	if s.Kind == standing.PersonalAccessToken {

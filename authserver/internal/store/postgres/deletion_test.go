@@ -83,6 +83,9 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	m.fixture.Exec(`insert into account.unwanted_mails values ($1, 'token_expiring')`, user)
 	m.fixture.Exec(`insert into account.access_requests (user_id, tenant_id, permissions, application, member)
 		values ($1, $2, '{}', '', true)`, user, m.workspaceID)
+	m.fixture.Exec(`insert into account.credential_networks (tenant_id, credential_id, network, kind, user_id,
+		first_used_at, last_used_at) values ($2, gen_random_uuid(), '203.0.113.0/24', 'connection', $1, now(), now())`,
+		user, m.workspaceID)
 	must(t, m.invites(leaver, "sam@example.org"))
 	elsewhere := *m
 	elsewhere.workspaceID = m.fixture.Workspace("Third")

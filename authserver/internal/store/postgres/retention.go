@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
+	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -71,6 +72,8 @@ func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 			Fixed("requests for access", keepRequests),
 		retention.RowsOf("account.email_changes", "id", "t.expires_at", "").
 			Fixed("changes of e-mail addresses", keepChanges),
+		retention.RowsOfWorkspaces("account.credential_networks", "tenant_id, credential_id, network", "t.last_used_at",
+			"").Fixed("networks of credentials", usage.Kept),
 		retention.RowsOf("account_jobs.river_job", "id", "t.finalized_at",
 			"t.state in ('completed', 'cancelled', 'discarded')").Fixed("finished mail jobs", keepMailJobs),
 	})

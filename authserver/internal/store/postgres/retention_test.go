@@ -128,6 +128,9 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			old_token_hash, new_token_hash, ended_at, outcome, expires_at) values (gen_random_uuid(), @user,
 			'a@example.org', 'b@example.org', sha256(gen_random_uuid()::text::bytea),
 			sha256(gen_random_uuid()::text::bytea), now(), 'stopped', %s)`},
+		{"networks of credentials", 92 * day, `insert into account.credential_networks (tenant_id, credential_id,
+			network, kind, user_id, first_used_at, last_used_at) values (@workspace, gen_random_uuid(),
+			'203.0.113.0/24', 'connection', @user, now() - interval '1 year', %s)`},
 		{"finished mail jobs", 7 * day, `insert into account_jobs.river_job (state, args, kind, finalized_at,
 			max_attempts) values ('completed', '{}', 'x', %s, 1)`},
 	} {
@@ -138,7 +141,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			deletes(t, r, c.kind, 0)
 		})
 	}
-	if len(r.Kinds()) != 16 {
+	if len(r.Kinds()) != 17 {
 		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
 	}
 }

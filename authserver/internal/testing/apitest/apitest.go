@@ -257,7 +257,7 @@ func (u *Uses) of(workspaceID uuid.UUID) *atomic.Int32 {
 }
 
 // Record implements the interface of the endpoints.
-func (u *Uses) Record(of standing.Standing) { u.of(of.CredentialWorkspace).Add(1) }
+func (u *Uses) Record(of standing.Standing, _ netip.Addr) { u.of(of.CredentialWorkspace).Add(1) }
 
 // Seen returns how many uses of a workspace's credentials were recorded.
 func (u *Uses) Seen(workspaceID uuid.UUID) int { return int(u.of(workspaceID).Load()) }

@@ -51,7 +51,9 @@ type Endpoints struct {
 	Grants   *grant.Service
 	Store    Store
 	Keys     func() *accesstoken.Keys
-	Uses     interface{ Record(s standing.Standing) } // records uses of credentials, outside the request path
+	Uses     interface {
+		Record(standing.Standing, netip.Addr)
+	} // records uses of credentials, outside the request path
 	Failures *ratelimit.Limiter
 	Proxies  web.Proxies
 	Now      func() time.Time

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -152,7 +153,7 @@ func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) 
 	if p.claims != nil { // the grant may have more permissions than this token
 		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.claims.Scope)
 	}
-	e.Uses.Record(what)
+	e.Uses.Record(what, netip.Addr{}) // the request comes from the service, and not from where the user is
 	permissions := what.Effective().Strings()
 	out := answer{
 		Active:      true,

@@ -1,0 +1,157 @@
+package standing
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// recorders returns a recorder of each service. They flush when the test says so.
+func (s seeded) recorders(t *testing.T) (all []*UsageRecorder) {
+	t.Helper()
+	for _, url := range []string{s.Authserver, s.Resourceapi} {
+		pool, err := pgxpool.New(t.Context(), url)
+		must(t, err)
+		t.Cleanup(pool.Close)
+		log := slog.New(slog.NewTextHandler(t.Output(), nil))
+		all = append(all, &UsageRecorder{db: pool, log: log, pending: map[place]use{}})
+	}
+	return all
+}
+
+// of is the standing of a personal access token of the user.
+func (s seeded) of(id uuid.UUID) Standing {
+	return Standing{CredentialID: id, Kind: PersonalAccessToken, CredentialWorkspace: s.workspaceID, UserID: s.user}
+}
+
+// flushTogether flushes the recorders at once.
+func flushTogether(all ...*UsageRecorder) {
+	var flushing sync.WaitGroup
+	for _, u := range all {
+		flushing.Go(u.flush)
+	}
+	flushing.Wait()
+}
+
+// networks returns the networks of a credential in the order of their first use, each with what is due.
+func (s seeded) networks(t *testing.T, credential uuid.UUID) []string {
+	t.Helper()
+	rows, err := s.owner.Query(t.Context(), `select network || case when mail_due then ' mail' else '' end ||
+		case when is_first then ' first' else '' end from account.credential_networks where credential_id = $1
+		and tenant_id = $2 and user_id = $3 and kind = 'personal_access_token' order by first_used_at, network`,
+		credential, s.workspaceID, s.user)
+	must(t, err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	return found
+}
+
+// Both services note the same networks at once. The first network of a credential is due no mail, each other one.
+func TestUsageRecorder_NotesNewNetworksOnce(t *testing.T) {
+	s := seed(t)
+	both := s.recorders(t)
+	for _, c := range []struct {
+		from []string // of each service
+		want []string // after all before
+	}{
+		{[]string{"", ""}, nil},
+		{[]string{"203.0.113.7", "203.0.113.255"}, []string{"203.0.113.0/24 first"}},
+		{[]string{"::ffff:203.0.113.0", "203.0.113.8"}, []string{"203.0.113.0/24 first"}},
+		{[]string{"203.0.114.0", "203.0.114.1"}, []string{"203.0.113.0/24 first", "203.0.114.0/24 mail"}},
+		{[]string{"2001:db8:1:2::3", "2001:db8:1:ffff::4"},
+			[]string{"203.0.113.0/24 first", "203.0.114.0/24 mail", "2001:db8:1::/48 mail"}},
+		{[]string{"2001:db8:2::%eth0", "203.0.112.255"}, []string{"203.0.113.0/24 first", "203.0.114.0/24 mail",
+			"2001:db8:1::/48 mail", "203.0.112.0/24 mail", "2001:db8:2::/48 mail"}},
+	} {
+		for i, text := range c.from {
+			address, _ := netip.ParseAddr(text)
+			both[i].Record(s.of(s.pat), address)
+		}
+		flushTogether(both...)
+		got := s.networks(t, s.pat)
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("after %q: %q, want %q", c.from, got, c.want)
+		}
+	}
+}
+
+// Of two networks that two processes note at once as the first, one is the first and the other due a mail.
+func TestUsageRecorder_OneOfTwoNetworksIsFirst(t *testing.T) {
+	s := seed(t)
+	both := s.recorders(t)
+	var all []uuid.UUID
+	for range 200 {
+		id := uuid.New()
+		all = append(all, id)
+		both[0].Record(s.of(id), netip.MustParseAddr("203.0.113.7"))
+		both[1].Record(s.of(id), netip.MustParseAddr("198.51.100.7"))
+	}
+	flushTogether(both...)
+	for _, id := range all {
+		got := s.networks(t, id)
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"198.51.100.0/24 first", "203.0.113.0/24 mail"}) &&
+			!slices.Equal(got, []string{"198.51.100.0/24 mail", "203.0.113.0/24 first"}) {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+// The day of the last use is written by a process that has not written the network within the hour.
+func TestUsageRecorder_MovesLastUseOncePerDay(t *testing.T) {
+	s := seed(t)
+	both := s.recorders(t)
+	use := func(u *UsageRecorder, age string) (moved bool) {
+		t.Helper()
+		s.exec(t, `update account.credential_networks set last_used_at = now() - $1::interval`, age)
+		u.Record(s.of(s.pat), netip.MustParseAddr("203.0.113.7"))
+		u.flush()
+		must(t, s.owner.QueryRow(t.Context(), `select last_used_at > now() - interval '1 minute'
+			from account.credential_networks`).Scan(&moved))
+		return moved
+	}
+	use(both[0], "0")
+	for _, c := range []struct {
+		by    *UsageRecorder
+		moved bool
+	}{{both[0], false}, {both[1], true}, {both[1], false}} {
+		if moved := use(c.by, "25 hours"); moved != c.moved {
+			t.Errorf("moved is %t, want %t", moved, c.moved)
+		}
+	}
+}
+
+// A new network replaces the one that was not used for the longest time, once there are too many, and is due no mail.
+func TestUsageRecorder_BoundsNetworks(t *testing.T) {
+	s := seed(t)
+	both := s.recorders(t)
+	var want []string
+	for i := range NetworksAtMost + 3 {
+		if i == NetworksAtMost {
+			s.exec(t, `update account.credential_networks set last_used_at = now() - interval '3 days'
+				where network in ('10.0.7.0/24', '10.0.8.0/24', '10.0.9.0/24')`)
+		}
+		both[i%2].Record(s.of(s.pat), netip.MustParseAddr(fmt.Sprintf("10.0.%d.1", i)))
+		both[i%2].flush()
+		switch network := fmt.Sprintf("10.0.%d.0/24", i); {
+		case i == 0:
+			want = append(want, network+" first")
+		case i >= NetworksAtMost:
+			want = append(want, network)
+		case i < 7 || i > 9:
+			want = append(want, network+" mail")
+		}
+	}
+	if got := s.networks(t, s.pat); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
