@@ -257,14 +257,14 @@ func (a *App) newMail() error {
 		Prepare: map[mail.Kind]func(context.Context, *mail.Message) (bool, error){
 			mail.Reset: a.prepareReset,
 		},
-		Periodic: a.Store.MailExpiringTokens,
+		Periodic: a.queuePeriodicMails,
 		Poll:     a.MailPoll,
 		Count:    countMails(a.watch.Registry, a.Store.MailsWaiting),
 		Now:      a.Now,
 		Log:      a.log,
 	})
 	if err == nil {
-		a.mailing = []func(context.Context){worker.Run, a.queueWebhookMails}
+		a.mailing = []func(context.Context){worker.Run, a.queueNotedMails}
 	}
 	return err
 }
@@ -292,13 +292,18 @@ func (a *App) prepareReset(ctx context.Context, m *mail.Message) (bool, error) {
 	return err == nil, err
 }
 
-// queueWebhookMails looks every ten seconds for webhook endpoints that resourceapi has disabled, and queues the mails
-// about them, until ctx ends.
-func (a *App) queueWebhookMails(ctx context.Context) {
-	failing := func(err error) { a.log.WarnContext(ctx, "mails about webhooks not queued; retrying", "error", err) }
+// queuePeriodicMails queues the mails that depend on the time.
+func (a *App) queuePeriodicMails(ctx context.Context) error {
+	return errors.Join(a.Store.MailExpiringTokens(ctx), a.Store.MailEndingConnections(ctx))
+}
+
+// queueNotedMails looks every ten seconds for what the processes of both services have noted, and queues the mails about
+// it, until ctx ends: webhook endpoints that were added or disabled, and new networks of credentials.
+func (a *App) queueNotedMails(ctx context.Context) {
+	failing := func(err error) { a.log.WarnContext(ctx, "mails not queued; retrying", "error", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {
 		_, err := a.Store.QueueWebhookMails(ctx)
-		return cmp.Or(a.MailPoll, 10*time.Second), err
+		return cmp.Or(a.MailPoll, 10*time.Second), errors.Join(err, a.Store.QueueNetworkMails(ctx))
 	})
 }
 

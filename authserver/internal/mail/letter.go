@@ -152,7 +152,7 @@ func (f facts) detail(name string) string {
 		return moment(f.Ends)
 	case "device":
 		return f.Device
-	case "address":
+	case "address", "network":
 		return f.Network
 	case "name":
 		return f.Name
@@ -241,7 +241,7 @@ func (k kind) write(s site, f facts) (letter, error) {
 			l.Details = append(l.Details, detail{f.language.Details[name], value})
 		}
 	}
-	if k.Path.Template != nil {
+	if l.Link = f.Home; l.Link == "" && k.Path.Template != nil {
 		l.Link = s.appURL + w.one(k.Path)
 	}
 	if k.Choice != "" {

@@ -168,10 +168,11 @@ func TestSend_ErrorsNameNoAddressAndNoPassword(t *testing.T) {
 	}
 }
 
-// TestKinds_SecurityCannotBeTurnedOff requires that only mails that are not about security are optional.
+// TestKinds_SecurityCannotBeTurnedOff requires that only mails that are not about security are optional, and those of
+// which the contract says so (section 5b): a new network and the end of a connection.
 func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	t.Parallel()
-	want := []Kind{TokenExpiring, Removed, PermissionsChanged, AccessRequested, WebhookDisabled}
+	want := []Kind{TokenExpiring, NewNetwork, ConnectionEnding, Removed, PermissionsChanged, AccessRequested, WebhookDisabled}
 	if optional := OptionalKinds(); !slices.Equal(optional, want) {
 		t.Errorf("%v", optional)
 	}

@@ -48,6 +48,8 @@ const (
 	ConnectionReplayed  Kind = "connection_replayed"
 	TokenExpiring       Kind = "token_expiring"
 	TokenRevoked        Kind = "token_revoked"
+	NewNetwork          Kind = "new_network"
+	ConnectionEnding    Kind = "connection_ending"
 	Removed             Kind = "removed_from_workspace"
 	PermissionsChanged  Kind = "permissions_changed"
 	AccessRequested     Kind = "access_requested"
@@ -120,10 +122,12 @@ type Data struct {
 	Name        string    `json:"name,omitempty"`     // of what the message is about, such as a passkey
 	Operator    bool      `json:"operator,omitempty"` // an operator did it
 	Device      string    `json:"device,omitempty"`
-	Network     string    `json:"network,omitempty"`     // IP address of a browser
+	Network     string    `json:"network,omitempty"`     // IP address of a browser, or the network of an app
 	Permissions []string  `json:"permissions,omitempty"` // titles
-	Ends        time.Time `json:"ends,omitzero"`         // of a token or a link
+	Ends        time.Time `json:"ends,omitzero"`         // of a token, a connection or a link
 	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not determine it
+	// Home is the proven website of the application (consent.ProvenHome), to which the link leads instead, or "".
+	Home string `json:"home,omitempty"`
 
 	LLMIntegration bool   `json:"llm_integration,omitempty"` // a request to switch it on
 	Policy         bool   `json:"policy,omitempty"`          // a request to change the connector policy
@@ -138,7 +142,7 @@ func (d Data) cleaned() Data {
 	d.Person, d.Workspace, d.Application = clean(d.Person), clean(d.Workspace), clean(d.Application)
 	d.Token, d.Device, d.Network = clean(d.Token), clean(d.Device), clean(d.Network)
 	d.Email, d.Name = clean(d.Email), clean(d.Name)
-	d.Host = clean(d.Host)
+	d.Host, d.Home = clean(d.Host), clean(d.Home)
 	permissions := make([]string, len(d.Permissions))
 	for i, p := range d.Permissions {
 		permissions[i] = clean(p)

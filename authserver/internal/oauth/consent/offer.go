@@ -135,6 +135,21 @@ func HomeOf(document string, redirects []string) string {
 	return ""
 }
 
+// platformHomes are the websites of the platforms of connectors, which a redirect URI alone proves.
+var platformHomes = []string{"https://claude.ai", "https://claude.com", "https://chatgpt.com"}
+
+// ProvenHome is HomeOf for mails: it returns "" unless the application returns the browser to that website and cannot
+// be another one's, because its metadata document is there or because it is a platform's.
+func ProvenHome(document string, redirects []string) string {
+	proven := append([]string{HomeOf(document, nil)}, platformHomes...)
+	for _, redirect := range redirects {
+		if home := HomeOf(redirect, nil); home != "" && slices.Contains(proven, home) {
+			return home
+		}
+	}
+	return ""
+}
+
 // Blocked returns why the connection has no effect at this moment. It does not check the grant's end: see Live.
 func (c Connection) Blocked() grant.Block {
 	return grant.Snapshot{Grant: &c.Grant, Member: c.Member, Held: c.Held, LLMEnabled: c.LLMEnabled}.Blocked()

@@ -166,4 +166,21 @@ func TestConnection_ShowsWhatHasEffect(t *testing.T) {
 			t.Errorf("%q: %q, want %q", addresses, got, want)
 		}
 	}
+	for _, c := range []struct {
+		document  string
+		redirects []string
+		want      string
+	}{
+		{"https://a.example/client.json", []string{"http://127.0.0.1/", "https://a.example/cb"}, "https://a.example"},
+		{"https://a.example/client.json", []string{"http://localhost/cb"}, ""},
+		{"https://a.example/client.json", []string{"https://b.example/cb", "https://a.example:8443/cb"}, ""},
+		{"", []string{"https://chatgpt.com/connector_platform_oauth_redirect"}, "https://chatgpt.com"},
+		{"", []string{"https://claude.com/api/mcp/auth_callback"}, "https://claude.com"},
+		{"", []string{"https://evil.example/cb", "https://claude.ai.evil.example/cb", "http://claude.ai/cb"}, ""},
+		{"", []string{"https://claude.ai@evil.example/cb", "https://claude.ai:8443/cb", "https://CLAUDE.AI./cb"}, ""},
+	} {
+		if got := consent.ProvenHome(c.document, c.redirects); got != c.want {
+			t.Errorf("%q %q: %q, want %q", c.document, c.redirects, got, c.want)
+		}
+	}
 }

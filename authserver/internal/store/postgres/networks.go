@@ -2,11 +2,16 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/usage"
+	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 )
 
@@ -16,4 +21,83 @@ func (g *Grants) Networks(ctx context.Context, workspaceID, credential uuid.UUID
 select network, first_used_at, last_used_at from account.credential_networks
   where tenant_id = $1 and credential_id = $2 order by last_used_at desc, first_used_at desc, network
   limit $3`, workspaceID, credential, standing.NetworksAtMost)
+}
+
+// Pages to which mails about a connection and a personal access token lead.
+const (
+	connectionPage = "/settings/apps"
+	tokenPage      = "/settings/security/tokens"
+)
+
+const (
+	networkMailsLate = 48 * time.Hour // how long after the first use from a network a mail is still sent
+	networkMailsADay = 5              // about one credential
+)
+
+// A usedCredential is one that was used from a new network.
+type usedCredential struct{ WorkspaceID, ID uuid.UUID }
+
+// A newNetwork is due a mail.
+type newNetwork struct {
+	Network netip.Prefix
+	At      time.Time
+	User    uuid.UUID
+	Kind    string
+}
+
+// QueueNetworkMails queues the mails about new networks from which credentials were used (account.note_networks). Each
+// is queued once, even if several processes call QueueNetworkMails at the same time. There is none about a credential
+// that has ended, and there are at most networkMailsADay about one.
+func (g *Grants) QueueNetworkMails(ctx context.Context) error {
+	due, err := list(ctx, g.db, "list new networks", pgx.RowToStructByPos[usedCredential], `
+select distinct tenant_id, credential_id from account.credential_networks where mail_due
+  order by tenant_id, credential_id limit $1`, maxMailed)
+	failed := []error{err}
+	for _, c := range due {
+		failed = append(failed, g.atomically(ctx, "mail new networks", func(tx *transaction) { tx.mailNetworks(c) }))
+	}
+	return errors.Join(failed...)
+}
+
+func (t *transaction) mailNetworks(c usedCredential) {
+	// One at a time for each credential, as in account.note_networks.
+	t.exec(`select from account.credential_networks where tenant_id = $1 and credential_id = $2 and is_first for update`,
+		c.WorkspaceID, c.ID)
+	found := rowsOf(t, pgx.RowToStructByPos[newNetwork], `update account.credential_networks set mail_due = false
+		where tenant_id = $1 and credential_id = $2 and mail_due returning network, first_used_at, user_id, kind`,
+		c.WorkspaceID, c.ID)
+	var now time.Time
+	var mailed int
+	t.row(`select now()`).read(&now)
+	t.row(`select count(*) from account.credential_networks
+		where tenant_id = $1 and credential_id = $2 and mailed_at > $3`, c.WorkspaceID, c.ID, now.Add(-day)).read(&mailed)
+	slices.SortFunc(found, func(a, b newNetwork) int { return a.At.Compare(b.At) })
+	var data mail.Data
+	if len(found) == 0 || !t.liveCredential(c, found[0].Kind, &data) {
+		return
+	}
+	for _, n := range found {
+		if now.Sub(n.At) > networkMailsLate || mailed >= networkMailsADay {
+			continue
+		}
+		mailed++
+		t.exec(`update account.credential_networks set mailed_at = $4
+			where tenant_id = $1 and credential_id = $2 and network = $3`, c.WorkspaceID, c.ID, n.Network, now)
+		data.Network, data.At = n.Network.String(), n.At
+		t.mail(n.User, mail.NewNetwork, data)
+	}
+}
+
+// liveCredential reads the names of a credential and its page. It returns false if the credential has ended.
+func (t *transaction) liveCredential(c usedCredential, kind string, data *mail.Data) bool {
+	args := pgx.NamedArgs{"in": c.WorkspaceID, "id": c.ID}
+	if kind == standing.PersonalAccessToken {
+		data.Path = tokenPage
+		return t.row(`select p.name, t.name from account.personal_access_tokens p join account.tenants t
+			on t.id = p.tenant_id where p.tenant_id = @in and p.id = @id and p.revoked_at is null
+			and p.expires_at > now() and `+tokenNotEndingSQL, args).find(&data.Token, &data.Workspace)
+	}
+	data.Path = connectionPage
+	return t.row(`select c.name, t.name`+connectionTables+where(redeemedSQL+` and g.id = @id and `+liveSQL), args).
+		find(&data.Application, &data.Workspace)
 }

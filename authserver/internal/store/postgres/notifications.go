@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"time"
@@ -50,13 +51,15 @@ func (t *transaction) mail(user uuid.UUID, kind mail.Kind, data mail.Data) {
 }
 
 // mailMessage queues a message to a user who is not disabled, unless the user turned its kind off. It sets the
-// message's address and name.
+// message's address and name, and its time if it has none.
 func (t *transaction) mailMessage(user uuid.UUID, m mail.Message) {
 	var to mail.Recipient
+	var now time.Time
 	if t.sendsMail() && t.row(`select now(), `+recipientColumns+` from account.users u
 		where u.id = $1 and u.disabled_at is null
 		and not ($3 and exists (select from account.unwanted_mails w where w.user_id = u.id and w.kind = $2))`,
-		user, string(m.Kind), m.Kind.Optional()).find(&m.Data.At, &to.Address, &to.Name, &to.Language, &to.Zone) {
+		user, string(m.Kind), m.Kind.Optional()).find(&now, &to.Address, &to.Name, &to.Language, &to.Zone) {
+		m.Data.At = cmp.Or(m.Data.At, now)
 		t.queue(m.To(to))
 	}
 }
