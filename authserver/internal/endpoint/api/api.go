@@ -231,6 +231,8 @@ func refused() rest.Refusals {
 	as := func(kind apierr.Kind, err error, message string) rest.Refusal {
 		return rest.Refusal{Err: err, As: apierr.New(kind, message)}
 	}
+	busy := apierr.New(apierr.RateLimited, "Too many reads of logs are running. Try again.")
+	busy.RetryAfter = 3 // seconds
 	return rest.Refusals{
 		as(apierr.Forbidden, audit.ErrNotAuthorized,
 			"This credential or a permission of its user ended during the request. Nothing was changed."),
@@ -256,7 +258,7 @@ func refused() rest.Refusals {
 		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
 		as(apierr.Forbidden, audit.ErrOthers, othersCredential),
 		as(apierr.PreconditionFailed, rest.ErrStale, "The policy has changed since you read it. Read it again."),
-		as(apierr.RateLimited, audit.ErrBusy, "Too many reads of logs are running. Try again."),
+		{Err: audit.ErrBusy, As: busy},
 		{Err: store.ErrUnavailable, As: unavailable},
 	}
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 const (
@@ -267,6 +270,28 @@ func TestAuditEvents_AreListed(t *testing.T) {
 	b.token = b.Fixture.Token(user, perm.AccountAPIAccess)
 	if _, actions, _ := b.listed(events, "action"); !slices.Equal(actions, []string{changed, changed}) {
 		t.Errorf("a member without account:read:members sees %v", actions)
+	}
+}
+
+// At most 4 pages of logs are read at once. Another reader is refused after 3 seconds.
+func TestAuditEvents_ReadsAreLimited(t *testing.T) {
+	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	release := b.Lock("lock table account.audit_events in access exclusive mode")
+	const atOnce = 4
+	answers := make(chan apitest.Answer, atOnce)
+	for range atOnce {
+		go func() { answers <- b.send("GET", events, "") }()
+	}
+	await.True(t, "the first ones read", func() bool {
+		return b.Count(`select count(*) from `+testkit.Locks+`
+			where relation = 'account.audit_events'::regclass and not granted`) == atOnce
+	})
+	refused := b.send("GET", events, "")
+	release()
+	b.Wants("another reader", refused, 429, "rate_limited")
+	b.WantsHeader("another reader", refused, "Retry-After", "3")
+	for range atOnce {
+		b.Wants("one of the first", <-answers, 200, "")
 	}
 }
 
