@@ -88,7 +88,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 	if text := phone.Text(); strings.Contains(text, "Not included") {
 		t.Errorf("the permission is still missing: %s", text)
 	}
-	sound(t, "phone", phone)
+	sound(t, "phone", phone, http.StatusBadRequest) // a short password
 	sound(t, "office", office)
 }
 
@@ -222,8 +222,14 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 	phone.Open(link)
 	wantsText(t, "the invitation", phone, ws.Workspace.Name, sam.Email, "See programmes")
 	phone.Fill("#name", "Sam Reed")
+	const join = `form[action="/invitation/account"] button`
+	phone.Fill("#password", "short")
+	phone.ClickAndSee(join, "#password-note")
+	if at := phone.Focused(); at != "Password" {
+		t.Errorf("after a short password, the focus is on %q", at)
+	}
 	phone.Fill("#password", sam.Password)
-	phone.ClickAndSee(`form[action="/invitation/account"] button`, ".alert-good")
+	phone.ClickAndSee(join, ".alert-good")
 	wantsText(t, "after the invitation", phone, "You are now a member of "+ws.Workspace.Name)
 	phone.Open(link)
 	wantsText(t, "the link a second time", phone, "You are already a member of "+ws.Workspace.Name)
@@ -237,6 +243,6 @@ func TestBrowser_InvitesAndAccepts(t *testing.T) {
 		t.Error("the person is still a member")
 	}
 	sound(t, "office", office, http.StatusBadRequest) // the form that came back
-	sound(t, "phone", phone)
+	sound(t, "phone", phone, http.StatusBadRequest)   // a short password
 	p.In(ws.Workspace, ws.Token).Get(t, programmes).Wants(t, http.StatusOK)
 }

@@ -72,6 +72,15 @@ func TestSecurity_GroupsEventsAndLinksOlderOnes(t *testing.T) {
 	older := browser.Get(all.Link("/settings/security/events?before="))
 	older.Says("You changed your name 12 times", "Show latest").Lacks("changed your password", "Show older")
 	site.SignedIn(eve).Get(all.Link("/settings/security/events?before=")).Lacks("You changed your name")
+	// The request that ended a connection was refused: one event.
+	for _, action := range []string{audit.GrantRevoked, audit.GrantRefused} {
+		site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail,
+				request_id)
+			values (gen_random_uuid(), clock_timestamp(), $1, $2, 'client:x', $3, 'x',
+				'{"reason": "refresh_token_replayed"}', 'req-1')`, site.Fixture.WorkspaceID, ada.ID, action)
+	}
+	browser.Get("/settings/security").Says("was disconnected because an old access key was used again").
+		Lacks("was refused")
 }
 
 // The codes come back from the page as a file, only to the user who got them and while the page is new.

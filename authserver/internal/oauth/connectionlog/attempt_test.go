@@ -67,6 +67,17 @@ func TestOfGrant_ReadsAttemptFromGrant(t *testing.T) {
 	}
 }
 
+// A refusal of a grant that has ended says to people why.
+func TestWords_KnowEveryEndOfAGrant(t *testing.T) {
+	t.Parallel()
+	unknown := connectionlog.Words("x")
+	for _, reason := range grant.Reasons() {
+		if words := connectionlog.Words(reason.Words(nil)); words == unknown {
+			t.Errorf("%s: %q", reason, words)
+		}
+	}
+}
+
 // countingStore counts writes.
 type countingStore struct {
 	written int
