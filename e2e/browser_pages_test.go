@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/almonerhq/almoner/e2e/harness"
@@ -202,6 +203,44 @@ func TestBrowser_PrintsTextWithoutControls(t *testing.T) {
 		}
 		browser.Scheme("light")
 	}
+}
+
+// countOfPages is in the root of the tree of pages of a PDF (ISO 32000-1, 7.7.3.2).
+var countOfPages = regexp.MustCompile(`/Type /Pages\s[^>]*/Count (\d+)|/Count (\d+)[^>]*/Type /Pages\s`)
+
+// The sheet of a former member is one page of A4, also if long lists ended with the membership.
+func TestBrowser_PrintsFormerMemberOnOnePage(t *testing.T) {
+	p, ws := inWorkspace(t)
+	sam := ws.Member(t, harness.Everything()...)
+	connectors := []harness.Connector{ws.Connector(t, harness.ReadProgrammes), ws.Connector(t, harness.ReadProgrammes)}
+	for n := range 30 {
+		p.Database.Token(t, ws.Workspace, sam, harness.ReadProgrammes)
+		if n < 12 {
+			connectors[n%2].Connect(t, p.Person(t, sam))
+		}
+	}
+	browser := newBrowser(t, p, harness.Laptop)
+	browser.OpenAs(ws.Owner, p.AppURL+"/login")
+	browser.See("#workspaces")
+	browser.Open(p.AppURL + "/settings/members/member?tenant=" + ws.Workspace.ID + "&id=" + sam.ID)
+	browser.Click(`form[action="/settings/members/remove"] button`)
+	browser.ClickAndSee(`input[name=confirm] ~ button`, ".tasks")
+	byStyleSheet := true
+	a4 := page.PrintToPDFParams{PaperWidth: 8.27, PaperHeight: 11.69, PreferCSSPageSize: &byStyleSheet} // inches
+	paper, err := chromedp.Call(browser.Window(), page.PrintToPDF, a4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := countOfPages.FindSubmatch(paper.Data)
+	if len(found) == 0 || string(found[1])+string(found[2]) != "1" {
+		t.Errorf("the sheet has these pages, want 1: %q", found)
+	}
+	browser.Do("paper", chromedp.EmulateViewport(680, 960))
+	media := emulation.SetEmulatedMediaParams{Media: "print"}
+	if _, err := chromedp.Call(browser.Window(), emulation.SetEmulatedMedia, media); err != nil {
+		t.Fatal(err)
+	}
+	wantsText(t, "on paper", browser, "And 24 more")
 }
 
 // Times in a real browser.

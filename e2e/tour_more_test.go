@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -53,6 +54,68 @@ func longPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user 
 	i.OpenAndSee(p.AppURL+"/settings/apps", `form[action="/settings/apps/disconnect-all"]`)
 	i.look("connected apps, disconnect all")
 	i.after(`form[action="/settings/apps/disconnect-all"] button`, "#ended", "connected apps, ended")
+}
+
+// addUsage stores what the credentials of a user in a workspace did in the last 30 days, and from where.
+func addUsage(t *testing.T, p *harness.Product, in demo.Workspace, user demo.User) {
+	t.Helper()
+	const credentials = `(select id, tenant_id, user_id, 'connection' as kind from account.grants
+		union all select id, tenant_id, user_id, 'personal_access_token' from account.personal_access_tokens) c
+		where c.tenant_id = $1 and c.user_id = $2`
+	p.Database.Exec(t, `insert into account.usage
+		(tenant_id, credential_id, day, operation, kind, user_id, requests, refused, records)
+		select c.tenant_id, c.id, (now() at time zone 'UTC')::date - ago, operation, c.kind, c.user_id,
+			(ago * 37 % 23 + 1) * weight, (ago * 37 % 23) / 9, (ago * 37 % 23) * 25
+		from generate_series(0, 28, 2) ago,
+			(values ('list_programmes', 40), ('exportSubmissions', 3)) o (operation, weight),
+		`+credentials, in.ID, user.ID)
+	p.Database.Exec(t, `insert into account.credential_networks
+		(tenant_id, credential_id, network, kind, user_id, first_used_at, last_used_at)
+		select c.tenant_id, c.id, network, c.kind, c.user_id, now() - interval '20 days', now()
+		from (values ('203.0.113.0/24'::cidr), ('2001:db8:1::/48')) n (network), `+credentials, in.ID, user.ID)
+}
+
+// usagePages opens the pages of a connection and of a token, of their user and of the administrators, with usage and
+// without, the overview with idle ones, and the page of a former member.
+func usagePages(i *inspector, p *harness.Product, ws harness.TestWorkspace, user demo.User, here string) {
+	i.t.Helper()
+	sam := ws.Member(i.t, harness.Everything()...)
+	both := []string{harness.ReadProgrammes, harness.WriteProgrammes}
+	ws.Connector(i.t, both...).Connect(i.t, p.Person(i.t, user))
+	p.Database.Token(i.t, ws.Workspace, user, both...)
+	const latest = ` where tenant_id = $1 and user_id = $2 order by created_at desc, id desc limit 1`
+	connection := p.Database.Text(i.t, `select id::text from account.grants`+latest, ws.Workspace.ID, user.ID)
+	const newest = `select id::text from account.personal_access_tokens` + latest
+	token := p.Database.Text(i.t, newest, ws.Workspace.ID, user.ID)
+	pages := []string{
+		"/settings/apps/app?id=" + connection, "/settings/connectors/connection" + here + "&id=" + connection,
+		"/settings/tokens/token?id=" + token, "/settings/connectors/token" + here + "&id=" + token,
+		"/settings/connectors/usage" + here,
+	}
+	for _, page := range pages {
+		i.Open(p.AppURL + page)
+		i.look("unused: " + page)
+	}
+	addUsage(i.t, p, ws.Workspace, user)
+	p.Database.Token(i.t, ws.Workspace, sam, harness.ReadProgrammes)
+	ws.Connector(i.t, harness.ReadProgrammes).Connect(i.t, p.Person(i.t, sam))
+	for _, table := range []string{"grants", "personal_access_tokens"} {
+		p.Database.Exec(i.t, `update account.`+table+` set created_at = now() - interval '20 days'
+			where tenant_id = $1 and user_id = $2`, ws.Workspace.ID, sam.ID)
+	}
+	p.Database.Exec(i.t, `update account.grants set last_used_at = null where user_id = $1`, sam.ID)
+	for _, page := range pages {
+		i.at(p.AppURL + page)
+	}
+	i.Open(p.AppURL + pages[0])
+	i.Click(".fold summary")
+	for n := range both {
+		i.Click(fmt.Sprintf("label.box:nth-child(%d) input", n+1))
+	}
+	i.after(`form[action="/settings/apps/app"] .button-main`, "#problem", "a connection narrowed to nothing")
+	i.Open(p.AppURL + "/settings/members/member" + here + "&id=" + sam.ID)
+	i.Click(`form[action="/settings/members/remove"] button`)
+	i.after(`input[name=confirm] ~ button`, ".tasks", "former member")
 }
 
 // emptyPages opens lists without entries, as the owner of a new workspace and as a user without a workspace see them.

@@ -193,6 +193,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	i.Press(TabKey)
 	i.after(`form[action="/settings/user/email"] button`, "#email-note", "change of address with errors")
 	developerPages(i, p, ws, here)
+	usagePages(i, p, ws, user, here)
 	longPages(i, p, ws, user)
 	errorPages(i, p, here)
 	secondFactorPages(i, p, user)

@@ -178,6 +178,7 @@ func TestForms_ChangeNothingOfOtherUsers(t *testing.T) {
 		"/settings/developers/webhooks/personal-data", "/settings/developers/webhooks/test",
 		"/settings/developers/webhooks/events",
 		"/settings/connectors/policy", "/settings/connectors/disconnect", "/settings/connectors/llm",
+		"/settings/connectors/connection", "/settings/connectors/token", "/settings/connectors/usage",
 		"/settings/members/invite", "/settings/members/renew", "/settings/members/withdraw",
 		"/settings/members/permissions", "/settings/members/remove", "/settings/members/requests",
 	}
@@ -240,7 +241,8 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 	restricted := []string{
 		"/settings/developers", "/settings/audit", "/settings/audit.jsonl", "/settings/audit.csv",
 		"/settings/connectors", "/settings/connectors/log", "/settings/connectors/log.jsonl",
-		"/settings/connectors/log.csv", "/settings/members",
+		"/settings/connectors/log.csv", "/settings/members", "/settings/connectors/usage",
+		"/settings/connectors/connection", "/settings/connectors/token",
 	}
 	for _, path := range restricted {
 		for _, who := range []*harness.Person{stranger.person, plain} {
@@ -250,9 +252,12 @@ func TestPages_ShowOnlyOwnData(t *testing.T) {
 	}
 	for _, path := range append(restricted, "/settings/user", "/settings/apps", "/settings/security",
 		"/settings/security/events", "/settings/security/tokens", "/settings/welcome",
-		"/settings/passkeys", "/settings/members/member", "/settings/members/invite") {
+		"/settings/passkeys", "/settings/members/member", "/settings/members/invite", "/settings/apps/app",
+		"/settings/tokens/token") {
 		for _, query := range []string{
-			"", "?user=" + victim.Owner.ID, "?id=" + victim.grant, "?tenant=" + victim.Workspace.ID,
+			"", "?user=" + victim.Owner.ID, "?id=" + victim.grant, "?id=" + victim.personal,
+			"?tenant=" + stranger.Workspace.ID + "&id=" + victim.grant,
+			"?tenant=" + stranger.Workspace.ID + "&id=" + victim.personal, "?tenant=" + victim.Workspace.ID,
 			"?tenant=" + stranger.Workspace.ID + "&tenant=" + victim.Workspace.ID,
 		} {
 			page := stranger.person.Open(t, p.AppURL+path+query)
@@ -306,8 +311,14 @@ func fields(e *target) map[string]url.Values {
 		"/settings/security/password": {
 			"password": {e.Owner.Password}, "new-password": {"three small boats"}, "end-others": {"yes"},
 		},
-		"/settings/security/password/remove":         {},
-		"/settings/connectors/disconnect":            about(e.grant),
+		"/settings/security/password/remove": {},
+		"/settings/connectors/disconnect":    about(e.grant),
+		"/settings/connectors/token":         about(e.personal),
+		"/settings/connectors/usage":         {"credential": {e.grant, e.personal}},
+		"/settings/connectors/connection": {
+			"id": {e.grant}, "permissions": {harness.ReadProgrammes},
+		},
+		"/settings/apps/app":                         {"id": {e.grant}, "permissions": {harness.ReadProgrammes}},
 		"/settings/security/authenticator":           {"setup": {"nonsense"}, "code": {"000000"}},
 		"/settings/security/authenticator/codes":     {},
 		"/settings/security/authenticator/codes.txt": {"codes": {"nonsense"}},

@@ -14,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
@@ -339,6 +340,8 @@ func (a *App) newSettings() error {
 		Grants:    a.Grants,
 		Connected: a.connections,
 		Tokens:    pat.Tokens{Store: a.Store.Grants},
+		Usages:    usage.Usages{Store: a.Store.Grants},
+		Overviews: usage.Overviews{Store: a.Store.Grants, Now: a.Now},
 		LogReads:  a.logReads,
 		Offers:    a.offers,
 		Sessions:  a.Sessions,

@@ -30,6 +30,7 @@ type act struct {
 	eventRow // the first of its events
 	Count    int
 	Listed   []eventRow // the first of them, in their order; none if the act is one event
+	Former   string     // path of the page of the member whose membership it ended, or ""
 }
 
 // Limits of the events that a page lists below their acts.

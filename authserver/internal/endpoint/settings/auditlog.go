@@ -72,9 +72,22 @@ func (s *Settings) showAuditLog(r *request) error {
 	for _, events := range entries {
 		one := describeAct(events, room)
 		room -= len(one.Listed)
+		one.Former = r.formerMember(events)
 		view.Acts = append(view.Acts, one)
 	}
 	return r.show("audit", view)
+}
+
+// formerMember returns the path of the page of the former member whose membership one of the events ended, or "" if
+// there is none that the user may open.
+func (r *request) formerMember(events []audit.Entry) string {
+	for _, e := range events {
+		ended := e.Action == audit.MemberRemoved || e.Action == audit.MemberLeft
+		if ended && e.UserID != nil && r.here.Permissions.Has(perm.AccountReadMembers) {
+			return memberPath(r.here.Workspace.ID, *e.UserID)
+		}
+	}
+	return ""
 }
 
 // An auditLine is the exported JSON of one event.

@@ -63,6 +63,11 @@ func (v *connectorsView) Connected() string {
 	return least + assistants + " and " + others + verb
 }
 
+// Opens reports whether the user may open the page of a connection of a user (audit.Actor.Sees).
+func (v *connectorsView) Opens(user uuid.UUID) bool {
+	return user == v.User || v.Permissions.Has(perm.AccountReadMembers)
+}
+
 // Platforms, Grantable and MaxDays return what a policy can allow.
 func (*connectorsView) Platforms() []workspace.Platform { return workspace.Platforms() }
 func (*connectorsView) Grantable() perm.Set             { return perm.ForConnectors() }

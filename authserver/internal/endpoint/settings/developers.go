@@ -168,17 +168,6 @@ func (r *request) token() (pat.Token, error) {
 	return pat.Token{}, cmp.Or(err, pat.ErrNoToken)
 }
 
-// anyToken reads the active token that the form names, in any workspace, including those where the user may no longer
-// create tokens.
-func (r *request) anyToken() (pat.Token, error) {
-	tokens, err := r.Store.ActiveTokens(r.ctx(), r.user.User.ID)
-	named := func(t pat.TokenInWorkspace) bool { return t.ID == r.id() }
-	if at := slices.IndexFunc(tokens, named); at >= 0 {
-		return tokens[at].Token, nil
-	}
-	return pat.Token{}, cmp.Or(err, pat.ErrNoToken)
-}
-
 // revokeToken revokes a token of the user and redirects to the page.
 func (s *Settings) revokeToken(r *request, token pat.Token) error {
 	event := r.event(nil, audit.TokenRevoked, "token:"+token.ID.String(), nil)

@@ -318,6 +318,11 @@ func (s *Settings) showMember(r *request) (err error) {
 		}
 	}
 	m, err := s.Store.WorkspaceMember(r.ctx(), r.here.Workspace.ID, r.id())
+	if errors.Is(err, membership.ErrNoMember) && r.http.Method != http.MethodPost {
+		if err = s.showSheet(r); err == nil {
+			return nil
+		}
+	}
 	if err != nil {
 		return r.done(err, "")
 	}
@@ -334,6 +339,11 @@ func (s *Settings) showMember(r *request) (err error) {
 	}
 	view.Form = url.Values{"permissions": chosen.Strings(), "seen": {seen.Scope()}}
 	return r.show("member", view)
+}
+
+// memberPath returns the path of the page of a member or a former member.
+func memberPath(workspaceID, user uuid.UUID) string {
+	return "/settings/members/member?tenant=" + workspaceID.String() + "&id=" + user.String()
 }
 
 // setPermissions takes id, permissions or preset, and seen. It applies only to the permissions that the page showed.
@@ -394,6 +404,8 @@ func (r *request) removed(m membership.Member, ended membership.Removal) error {
 	}
 	if m.UserID == r.user.User.ID {
 		r.back, notice = userSection.Path(), "You left "+r.here.Workspace.Name+"."
+	} else {
+		r.back = memberPath(r.here.Workspace.ID, m.UserID)
 	}
 	return r.done(nil, notice)
 }

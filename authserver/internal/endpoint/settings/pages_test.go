@@ -53,7 +53,8 @@ var posts = []string{
 	tokens, tokens + "/replace", tokens + "/revoke", apps, apps + "/secret", apps + "/delete",
 	"/settings/apps/disconnect", "/settings/apps/disconnect-all", "/settings/security/sign-out",
 	"/settings/security/sign-out-others", "/settings/security/tokens/revoke", connectors + "/policy",
-	connectors + "/disconnect", connectors + "/llm", authenticatorPath, authenticatorPath + "/codes",
+	connectors + "/disconnect", connectors + "/llm", connectors + "/connection", connectors + "/token",
+	connectors + "/usage", "/settings/apps/app", authenticatorPath, authenticatorPath + "/codes",
 	authenticatorPath + "/codes.txt", authenticatorPath + "/remove", members + "/invite", members + "/renew",
 	members + "/withdraw", members + "/requests",
 	members + "/permissions", members + "/remove", members + "/leave", members + "/second-factor", namePath, deletePath,
@@ -68,7 +69,8 @@ func pages() []string {
 	return append(links(perm.AccountAPIAccess, perm.AccountReadMembers), "/settings/audit.jsonl", "/settings/audit.csv",
 		connectionLog, connectionLog+".jsonl", connectionLog+".csv", members+"/member", members+"/invite", newToken,
 		applications, newApp, hooks, newHook, "/settings/welcome", "/settings/security/sessions",
-		"/settings/security/events", ownTokens)
+		"/settings/security/events", ownTokens, connectors+"/connection", connectors+"/token", connectors+"/usage",
+		"/settings/apps/app", "/settings/tokens/token")
 }
 
 // links returns the targets of the navigation, for a user with these permissions in a workspace.
@@ -89,6 +91,8 @@ func pageOf(form string) string {
 		return newToken
 	case form == apps:
 		return newApp
+	case form == connectors+"/usage":
+		return form
 	case strings.HasPrefix(form, apps):
 		return applications
 	case strings.HasPrefix(form, webhooks):

@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -275,6 +276,8 @@ var refusals = map[error]string{
 	membership.ErrNoMember:     "This person is no longer a member.",
 	client.ErrUnknown:          "The application is no longer registered.",
 	pat.ErrNoToken:             "The token is no longer active.",
+	consent.ErrNoConnection:    notConnected,
+	consent.ErrConnectionEnded: notConnected,
 	webhook.ErrNotFound:        "The endpoint no longer exists.",
 	webhook.ErrDisabled:        "Nothing was sent, because the endpoint is disabled. Enable it first.",
 	webhook.ErrTests: "Nothing was sent, because 60 test events were sent within an hour. Please try again " +

@@ -25,6 +25,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -72,6 +73,7 @@ var (
 	applicationsSection = sectionOf(developersSection, "applications", "OAuth applications", perm.AccountAPIAccess)
 	webhooksSection     = sectionOf(developersSection, "webhooks", "Webhooks", perm.AccountAPIAccess)
 	logSection          = sectionOf(connectorsSection, "connectors/log", "Connection log", perm.AccountAPIAccess)
+	usageSection        = sectionOf(connectorsSection, "connectors/usage", "Usage", perm.AccountAPIAccess)
 )
 
 func sectionOf(parent ui.Section, name, title string, needs perm.Permission) ui.Section {
@@ -84,6 +86,7 @@ func Sections() []ui.Section {
 	return []ui.Section{
 		userSection, securitySection, appsSection, assistantsSection, membersSection, connectorsSection,
 		developersSection, auditSection, inviteSection, applicationsSection, webhooksSection, logSection,
+		usageSection,
 	}
 }
 
@@ -96,6 +99,8 @@ type Deps struct {
 	Grants    *grant.Service
 	Connected *consent.Connections
 	Tokens    pat.Tokens
+	Usages    usage.Usages
+	Overviews usage.Overviews
 	Offers    *membership.AccessOffers
 	Sessions  *session.Sessions
 	Passwords *session.Passwords
@@ -174,6 +179,7 @@ func (s *Settings) Routes() Routes {
 // userRoutes are those of the user's own pages.
 func (s *Settings) userRoutes() []route {
 	deletion, password, app := (*request).deletion, (*request).password, (*request).authenticator
+	connection, token := (*request).ownConnection, (*request).ownToken
 	return []route{
 		{"/settings/passkey-offer", userSection, nil, s.declinePasskey},
 		{"/settings/welcome", welcomeSection, s.showWelcome, nil},
@@ -185,6 +191,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/connect", assistantsSection, s.showAssistants, nil},
 		{"/settings/connect/new", assistantsSection, s.serveNewConnection, nil},
 		{"/settings/apps", appsSection, s.showApps, nil},
+		{"/settings/apps/app", appsSection, with(connection, s.showConnection), with(connection, s.narrowConnection)},
 		{"/settings/apps/disconnect", appsSection, nil, s.disconnectApp},
 		{"/settings/apps/disconnect-all", appsSection, nil, s.disconnectAll},
 		{"/settings/security", securitySection, s.showSecurity, nil},
@@ -193,6 +200,7 @@ func (s *Settings) userRoutes() []route {
 		{"/settings/security/events", eventsSection, s.showEvents, nil},
 		{"/settings/security/tokens", ownTokensSection, s.showOwnTokens, nil},
 		{"/settings/security/tokens/revoke", ownTokensSection, nil, with((*request).anyToken, s.revokeToken)},
+		{"/settings/tokens/token", ownTokensSection, with(token, s.showToken), nil},
 		{"/settings/security/sign-out", securitySection, nil, s.signOut},
 		{"/settings/security/sign-out-others", securitySection, nil, s.signOutOthers},
 		{"/settings/security/password", passwordSection, with(password, s.showPassword), nil},
@@ -208,6 +216,7 @@ func (s *Settings) userRoutes() []route {
 // workspaceRoutes are those of the pages of one workspace.
 func (s *Settings) workspaceRoutes() []route {
 	token, application, endpoint := (*request).token, (*request).application, (*request).endpoint
+	connection, theirs := (*request).memberConnection, (*request).memberToken
 	return []route{
 		{"/settings/members", membersSection, s.showMembers, nil},
 		{"/settings/members/member", membersSection, s.showMember, nil},
@@ -250,6 +259,10 @@ func (s *Settings) workspaceRoutes() []route {
 		{"/settings/connectors/policy", connectorsSection, nil, s.setPolicy},
 		{"/settings/connectors/disconnect", connectorsSection, nil, s.disconnect},
 		{"/settings/connectors/llm", connectorsSection, nil, s.setLLM},
+		{"/settings/connectors/connection", connectorsSection, with(connection, s.showConnection), nil},
+		{"/settings/connectors/connection", connectorsSection, nil, with(connection, s.narrowConnection)},
+		{"/settings/connectors/token", connectorsSection, with(theirs, s.showToken), with(theirs, s.revokeMemberToken)},
+		{"/settings/connectors/usage", usageSection, s.showOverview, s.endIdle},
 		{"/settings/connectors/log", logSection, s.showConnectionLog, nil},
 		{"/settings/connectors/log.jsonl", logSection, s.connectionLog().export(jsonLines), nil},
 		{"/settings/connectors/log.csv", logSection, s.connectionLog().export(commas), nil},
@@ -323,6 +336,8 @@ type Workspaces interface {
 	WorkspaceMembers(ctx context.Context, workspaceID uuid.UUID, users []uuid.UUID) ([]membership.Member, error)
 	WorkspaceMember(ctx context.Context, workspaceID, user uuid.UUID) (membership.Member, error)
 	Invitations(ctx context.Context, workspaceID uuid.UUID) ([]membership.Invitation, error)
+	// WithdrawnInvitations lists the addresses of the invitations of a user that were withdrawn between two times.
+	WithdrawnInvitations(ctx context.Context, in, inviter uuid.UUID, from, to time.Time) ([]string, error)
 	// RequireSecondFactor returns session.ErrSecondFactor if a user without one switches it on.
 	RequireSecondFactor(ctx context.Context, workspaceID uuid.UUID, required bool, event audit.Event) error
 	AccessRequests(ctx context.Context, workspaceID uuid.UUID) ([]membership.SentRequest, error)
@@ -371,6 +386,8 @@ type Connections interface {
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 	Connections(ctx context.Context, in uuid.UUID, filter consent.ConnectionFilter) ([]consent.Connection, error)
 	LiveConnections(ctx context.Context, workspaceID uuid.UUID) (consent.ConnectionCount, error)
+	// Networks lists the networks from which a connection or a personal access token was used.
+	Networks(ctx context.Context, workspaceID, credential uuid.UUID) ([]usage.Network, error)
 }
 
 // Applications stores OAuth clients and webhook endpoints. The errors are client.ErrUnknown, those of package webhook,

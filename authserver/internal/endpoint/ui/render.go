@@ -186,6 +186,8 @@ func (p *Pages) functions() template.FuncMap {
 		"vscode":   p.vscodeLink,
 		"address":  addressParts,
 		"count":    Count,
+		"number":   Number,
+		"plainday": func(t time.Time) string { return t.UTC().Format("2 January") },
 		"describe": describe,
 		"byrisk":   byRisk,
 		"field":    func(id, label, value string) copyField { return copyField{id, label, value} },
@@ -232,7 +234,16 @@ func Count(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}
-	return strconv.Itoa(n) + " " + what
+	return Number(n) + " " + what
+}
+
+// Number returns a number that is not negative with a comma after each three digits.
+func Number(n int) string {
+	digits := strconv.Itoa(n)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
 }
 
 // A Permission is one permission as a page shows it.

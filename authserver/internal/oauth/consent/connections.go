@@ -53,7 +53,10 @@ var (
 )
 
 // A NarrowRefusal says why a connection cannot get these permissions.
-type NarrowRefusal struct{ Message string }
+type NarrowRefusal struct {
+	Message string
+	Needed  perm.Set // what others of the permissions require
+}
 
 func (n *NarrowRefusal) Error() string { return n.Message }
 
@@ -176,13 +179,18 @@ func (c *Connections) Narrow(
 // checkNarrower returns a *NarrowRefusal unless a connection that has held can be left with these permissions.
 func checkNarrower(held, permissions perm.Set) error {
 	if len(permissions) == 0 {
-		return &NarrowRefusal{"Keep at least one permission. To take all of them, end the connection."}
+		return &NarrowRefusal{Message: "Keep at least one permission. To take all of them, end the connection."}
 	}
 	if more := permissions.Without(held); len(more) > 0 {
-		return &NarrowRefusal{"The connection does not have " + more.Scope() + ". It can only lose permissions."}
+		return &NarrowRefusal{
+			Message: "The connection does not have " + more.Scope() + ". It can only lose permissions.",
+		}
 	}
 	if missing := permissions.Needs().Without(permissions); len(missing) > 0 {
-		return &NarrowRefusal{"Also keep " + missing.Scope() + ", which another of the permissions requires."}
+		return &NarrowRefusal{
+			Message: "Also keep " + missing.Scope() + ", which another of the permissions requires.",
+			Needed:  missing,
+		}
 	}
 	return nil
 }

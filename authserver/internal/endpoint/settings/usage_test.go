@@ -1,0 +1,234 @@
+package settings_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
+	"github.com/almonerhq/almoner/shared/contract/perm"
+)
+
+// Each operation of the description and each tool has words, so that no page shows people its technical name.
+func TestOperations_HaveWords(t *testing.T) {
+	t.Parallel()
+	var words map[string]string
+	var tools []struct{ Name string }
+	for file, into := range map[string]any{
+		"operations.json": &words, "../../../../resourceapi/internal/endpoint/mcp/tools.json": &tools,
+	} {
+		content, err := os.ReadFile(file)
+		must(t, err)
+		must(t, json.Unmarshal(content, into))
+	}
+	document, err := openapi.New("https://api.example.org")
+	must(t, err)
+	names := []string{}
+	for _, o := range document.Operations() {
+		names = append(names, o.Text("operationId"))
+	}
+	for _, tool := range tools {
+		names = append(names, tool.Name)
+	}
+	if len(names) < 80 || len(tools) == 0 {
+		t.Fatalf("only %d operations and %d tools", len(names), len(tools))
+	}
+	for _, name := range names {
+		if words[name] == "" {
+			t.Errorf("operations.json has no words for %s", name)
+		}
+	}
+}
+
+// used stores what a credential did today and 29 days ago, and what it did before, which pages do not show.
+func used(site *browsertest.Server, kind string, user, credential uuid.UUID) {
+	site.Fixture.Exec(`insert into account.usage
+		(tenant_id, credential_id, day, operation, kind, user_id, requests, refused, records)
+		select $1, $2, ((now() at time zone 'UTC')::date - ago), operation, $3, $4, requests, refused, records
+		from (values (0, 'list_programmes', 1200, 12, 5000), (29, 'exportSubmissions', 40, 0, 310),
+			(30, 'deleteForm', 7, 7, 7)) as v (ago, operation, requests, refused, records)`,
+		site.Fixture.WorkspaceID, credential, kind, user)
+	site.Fixture.Exec(`insert into account.credential_networks
+		(tenant_id, credential_id, network, kind, user_id, first_used_at, last_used_at)
+		values ($1, $2, '203.0.113.0/24', $3, $4, now() - interval '3 days', now())`,
+		site.Fixture.WorkspaceID, credential, kind, user)
+}
+
+// did are words of the page of a credential with the usage of used.
+var did = []string{
+	"1,240 requests, 12 refused, 5,310 records in 30 days", "Read the list of programmes", "Exported submissions",
+	"203.0.113.0/24", "See programmes", "exportSubmissions",
+}
+
+// tokenOf creates a token of a member, and returns its id.
+func tokenOf(site *browsertest.Server, user uuid.UUID, permissions ...perm.Permission) (id uuid.UUID) {
+	site.Fixture.Token(user, permissions...)
+	site.Must(site.Fixture.Owner.QueryRow(context.Background(), `select id from account.personal_access_tokens
+		where user_id = $1 order by created_at desc limit 1`, user).Scan(&id))
+	return id
+}
+
+func TestConnection_ShowsWhatItDidAndIsNarrowed(t *testing.T) {
+	site := shared(t)
+	both := []perm.Permission{perm.ProgrammesRead, perm.ProgrammesWrite}
+	ada, eve := site.Member(both...), site.Member(both...)
+	app := site.Fixture.Connector(browsertest.Resource, both...)
+	g, hers := site.Redeemed(app, ada.ID), site.Redeemed(app, eve.ID)
+	used(site, "connection", ada.ID, g.ID)
+	const form = "/settings/apps/app"
+	page, browser := form+"?id="+g.ID.String(), site.SignedIn(ada)
+	browser.Get("/settings/apps").Contains(`href="` + page + `"`)
+	shown := browser.Get(page)
+	shown.Wants(http.StatusOK, did...).Lacks("Deleted a form").Times(2, `class="plot-bar"`)
+	narrow := shown.Form(form)
+	for name, c := range map[string]struct {
+		permissions []string
+		words       string
+	}{
+		"none":                     {nil, "Choose at least one permission."},
+		"a write without its read": {[]string{writing}, "Also keep “See programmes”."},
+		"more":                     {[]string{reading, "engage:read:forms"}, "It can only lose permissions."},
+	} {
+		narrow["permissions"] = c.permissions
+		browser.Post(form, narrow).As(name).Wants(http.StatusBadRequest, "Nothing was changed.", c.words)
+	}
+	narrow["permissions"] = []string{reading}
+	browser.Post(form, with(narrow, "id", hers.ID.String())).Follow().Wants(http.StatusOK, "no longer connected")
+	site.Rows(0, "grants", `cardinality(permissions) = 1`)
+	browser.Post(form, narrow).LeadsTo(page).Follow().Wants(http.StatusOK, "can do only what you left")
+	site.Rows(1, "grants", `id = $1 and permissions = array[$2]`, g.ID, reading)
+	browser.Get(form+"?id="+hers.ID.String()).Follow().Wants(http.StatusOK, "no longer connected")
+	shown.Send("/settings/apps/disconnect", nil).Follow().Says("was disconnected")
+	browser.Get(page).Wants(http.StatusOK, "You disconnected Claude.", "1,240 requests").Lacks("Narrow")
+	browser.Post(form, narrow).Follow().Wants(http.StatusOK, "no longer connected")
+}
+
+func TestConnection_OfOthersNeedsPermissions(t *testing.T) {
+	site := shared(t)
+	sam := site.Member(perm.ProgrammesRead, perm.ProgrammesWrite)
+	g := site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead, perm.ProgrammesWrite), sam.ID)
+	used(site, "connection", sam.ID, g.ID)
+	token := tokenOf(site, sam.ID, perm.ProgrammesRead)
+	used(site, "personal_access_token", sam.ID, token)
+	const form, tokenForm = connectors + "/connection", connectors + "/token"
+	here := "?tenant=" + site.Fixture.WorkspaceID.String() + "&id="
+	developing := site.SignedIn(developer(site))
+	developing.Get(connectors).Omits(form).Says("Disconnect")
+	developing.Get(form + here + g.ID.String()).Follow().Says("no longer connected")
+	developing.Get(tokenForm + here + token.String()).Follow().Says("no longer active")
+	reads := site.SignedIn(developer(site, perm.AccountReadMembers))
+	reads.Get(connectors).Contains(form)
+	page := reads.Get(form + here + g.ID.String())
+	page.Wants(http.StatusOK, append(did, sam.Email)...).Lacks("Narrow")
+	reads.Get(tokenForm+here+token.String()).Wants(http.StatusOK, append(did, sam.Email)...).Lacks("Revoke")
+	fields := with(page.Form(connectors+"/disconnect"), "permissions", reading)
+	reads.Post(form, fields).Wants(http.StatusForbidden, "you need the permission “Manage members”")
+	reads.Post(tokenForm, with(fields, "id", token.String())).Wants(http.StatusForbidden, "you need the permission")
+	site.Rows(0, "grants", `cardinality(permissions) = 1`)
+	stranger := site.SignedIn(developerElsewhere(site))
+	stranger.Get(form + here + g.ID.String()).Wants(http.StatusForbidden).Lacks(sam.Email)
+
+	manages := site.SignedIn(developer(site, perm.AccountReadMembers, perm.AccountWriteMembers))
+	page = manages.Get(form + here + g.ID.String())
+	manages.Post(form, with(page.Form(form), "permissions", reading)).Follow().Says("can do only what you left")
+	site.Rows(1, "grants", `permissions = array[$1]`, reading)
+	page.Send(connectors+"/disconnect", nil).Follow().Says("was disconnected from the account of")
+	manages.Get(tokenForm+here+token.String()).Send(tokenForm, nil).Follow().Says("was revoked")
+	site.Rows(1, "personal_access_tokens", `id = $1 and revoke_reason = 'revoked_by_administrator'`, token)
+}
+
+func TestToken_ShowsWhatItDid(t *testing.T) {
+	site, ada, browser := inSettings(t, perm.ProgrammesRead)
+	id, others := tokenOf(site, ada.ID, perm.ProgrammesRead), tokenOf(site, site.Member(perm.ProgrammesRead).ID,
+		perm.ProgrammesRead)
+	used(site, "personal_access_token", ada.ID, id)
+	page, tenant := "/settings/tokens/token?id="+id.String(), "tenant="+site.Fixture.WorkspaceID.String()
+	browser.Get(ownTokens).Contains(`href="` + page + `"`)
+	browser.Get(page).Wants(http.StatusOK, did...).Contains(`href="` + ownTokens + `"`)
+	fromDevelopers := strings.Replace(page, "?", "?"+tenant+"&", 1)
+	browser.Get(developers).Contains(strings.ReplaceAll(fromDevelopers, "&", "&amp;"))
+	shown := browser.Get(fromDevelopers).Wants(http.StatusOK).Contains(`href="` + developers + "?" + tenant + `"`)
+	browser.Get("/settings/tokens/token?id=" + others.String()).Follow().Says("no longer active")
+	shown.Send(tokens+"/revoke", nil).LeadsTo(developers + "?" + tenant).Follow().Says("was revoked")
+	browser.Get(page).Follow().Wants(http.StatusOK, "no longer active")
+	site.Rows(1, "personal_access_tokens", `revoked_at is not null`)
+}
+
+func TestUsage_ListsIdleAndEndsThem(t *testing.T) {
+	site := shared(t)
+	path := connectors + "/usage"
+	manager := developer(site, perm.AccountReadMembers, perm.AccountWriteMembers)
+	sam := site.Member(perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	browser := site.SignedIn(manager)
+	browser.Get(path).Says("Nothing to end", "Nothing ends soon", "Nothing in the last 30 days")
+	idle, busy := site.Redeemed(app, sam.ID), site.Redeemed(app, sam.ID)
+	site.Redeemed(app, sam.ID) // a new one
+	forgotten := tokenOf(site, sam.ID, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.grants set created_at = now() - interval '40 days',
+		last_used_at = now() - interval '35 days', ends_at = now() + interval '50 days' where id = any($1)`,
+		[]uuid.UUID{idle.ID, busy.ID})
+	site.Fixture.Exec(`update account.personal_access_tokens set name = 'Old export',
+		created_at = now() - interval '8 days', expires_at = now() + interval '5 days' where id = $1`, forgotten)
+	used(site, "connection", sam.ID, busy.ID)
+	page := browser.Get(path)
+	page.Wants(http.StatusOK, "Old export", "Donor sync", "1,240 requests, 12 refused").
+		Selects(`input[value="`+idle.ID.String()+`"][checked]`, `input[value="`+forgotten.String()+`"][checked]`).
+		Omits(`value="` + busy.ID.String() + `"`)
+	form := page.Form(path)
+	browser.Post(path, with(form, "credential", "-")).Wants(http.StatusBadRequest, "Choose what to end.")
+
+	reads := site.SignedIn(developer(site, perm.AccountReadMembers))
+	others := with(reads.Get(path).Says("Old export").Form(path), "credential", forgotten.String())
+	reads.Post(path, others).Wants(http.StatusForbidden, "you need the permission")
+	site.SignedIn(developer(site)).Get(path).Says("Nothing to end", "Nothing ends soon").Lacks("Donor sync")
+	site.Rows(1, "personal_access_tokens", "revoked_at is null")
+
+	form["credential"] = []string{idle.ID.String(), busy.ID.String(), forgotten.String()}
+	browser.Post(path, form).Follow().
+		Says("1 connection and 1 personal access token were ended. 1 other had ended already, or was used since")
+	site.Rows(1, "grants", `id = $1 and revoke_reason = 'revoked_by_administrator'`, idle.ID)
+	site.Rows(2, "grants", `state = 'active'`)
+	site.Rows(0, "personal_access_tokens", "revoked_at is null")
+	browser.Post(path, form).Follow().Says("Nothing was changed: what you chose had ended already")
+}
+
+func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
+	site := shared(t)
+	manager := site.SignedIn(memberManager(site))
+	sam := site.Member(perm.ProgrammesRead)
+	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), sam.ID)
+	site.Fixture.Exec(`update account.personal_access_tokens set name = 'Nightly export' where id = $1`,
+		tokenOf(site, sam.ID, perm.ProgrammesRead))
+	invitation := `insert into account.invitations (id, tenant_id, email, permissions, invited_by, token_hash,
+		created_at, expires_at) values (gen_random_uuid(), $1, $2, '{programmes:read:programmes}', $3,
+		sha256(gen_random_uuid()::text::bytea), now(), now() + interval '7 days')`
+	site.Fixture.Exec(invitation, site.Fixture.WorkspaceID, "pat.lee@example.org", sam.ID)
+	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
+		values (gen_random_uuid(), $1, $2, $3, 'token.revoked', 'token:x',
+			'{"reason": "replaced", "name": "Replaced before"}')`,
+		site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String())
+	page := memberPath(site, sam)
+	sheet := manager.Get(page).Send(members+"/remove", nil).Send(members+"/remove", nil).LeadsTo(page).Follow()
+	sheet.Wants(http.StatusOK, "was removed.", "Former member", "by Ada Okafor", "Claude", "Nightly export",
+		"pat.lee@example.org", "Accounts at Claude.", "What is left to do outside").Lacks("Replaced before", sam.Email)
+	stays := site.SignedIn(developer(site))
+	stays.Get(page).Wants(http.StatusForbidden)
+	reads := site.SignedIn(developer(site, perm.AccountReadMembers))
+	reads.Get("/settings/audit").Contains(strings.ReplaceAll(page, "&", "&amp;"))
+	site.SignedIn(developer(site)).Get("/settings/audit").Omits(members + "/member?")
+	site.Fixture.Exec(`update account.users set deleted_at = now(), disabled_at = now(), password_hash = null,
+		email = id || '@deleted.invalid', name = 'Deleted user' where id = $1`, sam.ID)
+	reads.Get(page).Wants(http.StatusOK, "A deleted user", "Nightly export").Lacks("Deleted user")
+	site.Fixture.Exec(`delete from account.audit_events where user_id = $1 and action = 'member.removed'`, sam.ID)
+	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject)
+		values (gen_random_uuid(), now() - interval '91 days', $1, $2, 'admin', 'member.removed', $3)`,
+		site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String())
+	reads.Get(page).Follow().Wants(http.StatusOK, "no longer a member")
+}
