@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -136,6 +137,42 @@ func TestMails_OfConnections(t *testing.T) {
 	for _, subject := range []string{"New connected app", "An app was disconnected"} {
 		if n := len(mailsTo(box, owner.Email, subject)); n != 1 {
 			t.Errorf("%d mails %q", n, subject)
+		}
+	}
+}
+
+// A token is used from two networks of this machine at the resource API, and from a third one at the account API.
+func TestMail_ReportsNewNetworkOfToken(t *testing.T) {
+	p, ws, box := withMail(t)
+	for _, c := range []struct{ address, path string }{
+		{"127.0.7.1", programmes},
+		{"127.0.8.1", programmes},
+		{"127.0.8.200", programmes},
+		{"127.0.9.1", "/v1/account/tenants/" + ws.Workspace.ID + "/tokens"},
+	} {
+		from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(c.address)}}
+		transport := &http.Transport{DialContext: from.DialContext}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.BaseURL+c.path, nil)
+		mustRedacted(t, err)
+		request.Header.Set("Authorization", "Bearer "+ws.Token)
+		request.Header.Set("X-Tenant-Id", ws.Workspace.ID)
+		response, err := transport.RoundTrip(request)
+		mustRedacted(t, err)
+		_ = response.Body.Close()
+		transport.CloseIdleConnections()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("%s from %s: %s", c.path, c.address, response.Status)
+		}
+	}
+	const subject = "A personal access token was used from a new network"
+	await.True(t, "a mail about each service", func() bool { return len(mailsTo(box, ws.Owner.Email, subject)) == 2 })
+	var told string
+	for _, m := range mailsTo(box, ws.Owner.Email, subject) {
+		told += m.Text
+	}
+	for network, want := range map[string]int{"127.0.7.0/24": 0, "127.0.8.0/24": 1, "127.0.9.0/24": 1} {
+		if got := strings.Count(told, "Network: "+network+"\n"); got != want {
+			t.Errorf("%d mails about %s, want %d: %s", got, network, want, told)
 		}
 	}
 }

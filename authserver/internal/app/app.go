@@ -297,8 +297,8 @@ func (a *App) queuePeriodicMails(ctx context.Context) error {
 	return errors.Join(a.Store.MailExpiringTokens(ctx), a.Store.MailEndingConnections(ctx))
 }
 
-// queueNotedMails looks every ten seconds for what the processes of both services have noted, and queues the mails about
-// it, until ctx ends: webhook endpoints that were added or disabled, and new networks of credentials.
+// queueNotedMails looks every ten seconds for what the processes of both services have noted, and queues the mails
+// about it, until ctx ends: webhook endpoints that were added or disabled, and new networks of credentials.
 func (a *App) queueNotedMails(ctx context.Context) {
 	failing := func(err error) { a.log.WarnContext(ctx, "mails not queued; retrying", "error", err) }
 	server.Repeat(ctx, failing, func(ctx context.Context) (time.Duration, error) {

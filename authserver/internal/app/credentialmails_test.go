@@ -76,7 +76,7 @@ func (s *site) usedFrom(address string, used ...standing.Standing) {
 // The services are the test's own: it waits for all jobs, and three processes queue the mails.
 func TestNetworks_NewOneIsMailedOnce(t *testing.T) {
 	s := ownMailing(t)
-	who, quiet, disabled := s.person(), s.person(), s.person()
+	who, quiet, disabled := s.member(perm.ProgrammesRead), s.person(), s.person()
 	s.fixture.Exec(`insert into account.unwanted_mails values ($1, 'new_network')`, quiet.ID)
 	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
 	var all []standing.Standing
@@ -110,7 +110,8 @@ func TestNetworks_NewOneIsMailedOnce(t *testing.T) {
 	queue := func() { s.must(s.Store.QueueNetworkMails(t.Context())) }
 	together(queue, queue)
 	s.awaitNetworks()
-	const ofToken, ofApp = "A personal access token was used from a new network", "A connected app was used from a new network"
+	const ofToken = "A personal access token was used from a new network"
+	const ofApp = "A connected app was used from a new network"
 	tokens, apps := s.letters("", ofToken), s.letters("", ofApp)
 	equal(t, "mails about tokens", len(tokens), 1)
 	equal(t, "mails about apps", len(apps), 2)
@@ -122,6 +123,8 @@ func TestNetworks_NewOneIsMailedOnce(t *testing.T) {
 		contains(t, "the mail", m.Text, "Almoner · Riverside Food Bank")
 		told.WriteString(m.Text + s.link(m) + "\n")
 	}
+	page := s.signedIn(who).Get(s.link(tokens[0]))
+	s.wants("the page of the token", page, 200, "script", "2001:db8:7::/48")
 	for _, want := range []string{"token script accessed", "Helper accessed", "Web sync accessed"} {
 		equal(t, "mails in which "+want, strings.Count(told.String(), want), 1)
 	}
@@ -173,10 +176,9 @@ func TestNetworks_AtMostFiveMailsADay(t *testing.T) {
 func TestConnections_EndIsMailedTwice(t *testing.T) {
 	s := ownMailing(t)
 	const day = 24 * time.Hour
-	who, quiet, disabled := s.person(), s.person(), s.person()
+	who, quiet, disabled := s.member(perm.ProgrammesRead), s.person(), s.person()
 	s.fixture.Exec(`insert into account.unwanted_mails values ($1, 'connection_ending')`, quiet.ID)
 	s.fixture.Exec(`update account.users set disabled_at = now() where id = $1`, disabled.ID)
-	s.fixture.Join(s.fixture.WorkspaceID, who.ID, perm.ProgrammesRead)
 	const claude, chatgpt, local = "https://claude.ai/api/mcp/auth_callback",
 		"https://chatgpt.com/connector_platform_oauth_redirect", "http://127.0.0.1:8090/callback"
 	add := func(name, callback string, age, left time.Duration) uuid.UUID {
@@ -186,7 +188,7 @@ func TestConnections_EndIsMailedTwice(t *testing.T) {
 	add("Thirty in two days", chatgpt, 28*day, 2*day)
 	add("Thirty in a day", local, 29*day, day-time.Minute)
 	add("Seven in a day", "https://evil.example/", 6*day, day-time.Minute)
-	add("Web ninety in a week", "https://crm.example.org/", 83*day, 7*day-time.Minute)
+	web := add("Web ninety in a week", "https://crm.example.org/", 83*day, 7*day-time.Minute)
 	add("Thirty in eight days", local, 22*day, 7*day+tenMinutes)
 	add("Thirty in ten", local, 20*day, 10*day)
 	add("Seven in six", local, day, 6*day)
@@ -217,7 +219,7 @@ func TestConnections_EndIsMailedTwice(t *testing.T) {
 		"Thirty in two days":   "https://chatgpt.com",
 		"Thirty in a day":      s.url + "/settings/connect",
 		"Seven in a day":       s.url + "/settings/connect",
-		"Web ninety in a week": s.url + "/settings/apps",
+		"Web ninety in a week": s.url + "/settings/apps/app?id=" + web.String(),
 	} {
 		_, after, _ := strings.Cut(told, "The access of "+name+" to the workspace Riverside Food Bank ends on ")
 		_, after, _ = strings.Cut(after, "Connect again:\n")

@@ -172,7 +172,8 @@ func TestSend_ErrorsNameNoAddressAndNoPassword(t *testing.T) {
 // which the contract says so (section 5b): a new network and the end of a connection.
 func TestKinds_SecurityCannotBeTurnedOff(t *testing.T) {
 	t.Parallel()
-	want := []Kind{TokenExpiring, NewNetwork, ConnectionEnding, Removed, PermissionsChanged, AccessRequested, WebhookDisabled}
+	want := []Kind{TokenExpiring, NewNetwork, ConnectionEnding, Removed, PermissionsChanged, AccessRequested,
+		WebhookDisabled}
 	if optional := OptionalKinds(); !slices.Equal(optional, want) {
 		t.Errorf("%v", optional)
 	}

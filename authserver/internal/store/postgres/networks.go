@@ -23,10 +23,10 @@ select network, first_used_at, last_used_at from account.credential_networks
   limit $3`, workspaceID, credential, standing.NetworksAtMost)
 }
 
-// Pages to which mails about a connection and a personal access token lead.
+// Pages of a connection and of a personal access token, before their id.
 const (
-	connectionPage = "/settings/apps"
-	tokenPage      = "/settings/security/tokens"
+	connectionPage = "/settings/apps/app?id="
+	tokenPage      = "/settings/tokens/token?id="
 )
 
 const (
@@ -61,8 +61,8 @@ select distinct tenant_id, credential_id from account.credential_networks where 
 
 func (t *transaction) mailNetworks(c usedCredential) {
 	// One at a time for each credential, as in account.note_networks.
-	t.exec(`select from account.credential_networks where tenant_id = $1 and credential_id = $2 and is_first for update`,
-		c.WorkspaceID, c.ID)
+	t.exec(`select from account.credential_networks
+		where tenant_id = $1 and credential_id = $2 and is_first for update`, c.WorkspaceID, c.ID)
 	found := rowsOf(t, pgx.RowToStructByPos[newNetwork], `update account.credential_networks set mail_due = false
 		where tenant_id = $1 and credential_id = $2 and mail_due returning network, first_used_at, user_id, kind`,
 		c.WorkspaceID, c.ID)
@@ -70,7 +70,8 @@ func (t *transaction) mailNetworks(c usedCredential) {
 	var mailed int
 	t.row(`select now()`).read(&now)
 	t.row(`select count(*) from account.credential_networks
-		where tenant_id = $1 and credential_id = $2 and mailed_at > $3`, c.WorkspaceID, c.ID, now.Add(-day)).read(&mailed)
+		where tenant_id = $1 and credential_id = $2 and mailed_at > $3`, c.WorkspaceID, c.ID, now.Add(-day)).
+		read(&mailed)
 	slices.SortFunc(found, func(a, b newNetwork) int { return a.At.Compare(b.At) })
 	var data mail.Data
 	if len(found) == 0 || !t.liveCredential(c, found[0].Kind, &data) {
@@ -92,12 +93,13 @@ func (t *transaction) mailNetworks(c usedCredential) {
 func (t *transaction) liveCredential(c usedCredential, kind string, data *mail.Data) bool {
 	args := pgx.NamedArgs{"in": c.WorkspaceID, "id": c.ID}
 	if kind == standing.PersonalAccessToken {
-		data.Path = tokenPage
+		data.Path = tokenPage + c.ID.String()
 		return t.row(`select p.name, t.name from account.personal_access_tokens p join account.tenants t
 			on t.id = p.tenant_id where p.tenant_id = @in and p.id = @id and p.revoked_at is null
 			and p.expires_at > now() and `+tokenNotEndingSQL, args).find(&data.Token, &data.Workspace)
 	}
-	data.Path = connectionPage
-	return t.row(`select c.name, t.name`+connectionTables+where(redeemedSQL+` and g.id = @id and `+liveSQL), args).
+	data.Path = connectionPage + c.ID.String()
+	return t.row(`select c.name, t.name`+connectionTables+`
+		where g.tenant_id = @in and g.id = @id and g.generation > 0 and `+liveSQL, args).
 		find(&data.Application, &data.Workspace)
 }

@@ -32,7 +32,8 @@ func (g *Grants) MailEndingConnections(ctx context.Context) error {
 		for last, more := (endingGrant{}), true; more; {
 			due, err := list(ctx, g.db, "list ending connections", pgx.RowToStructByPos[endingGrant], `
 select g.tenant_id, g.id, g.ends_at from account.grants g
-  where g.end_reminders = $1 and g.ends_at > now() and g.ends_at <= now() + $2::interval and (g.ends_at, g.id) > ($3, $4)
+  where g.end_reminders = $1 and g.ends_at > now() and g.ends_at <= now() + $2::interval
+    and (g.ends_at, g.id) > ($3, $4)
   order by g.ends_at, g.id limit $5`, done, before, last.Ends, last.ID, maxMailed)
 			failed = append(failed, err)
 			for _, e := range due {
@@ -47,8 +48,8 @@ select g.tenant_id, g.id, g.ends_at from account.grants g
 	return errors.Join(failed...)
 }
 
-// remind does the next reminder of a grant, of which this number is done. Another process may have done it. A grant that
-// a row of account.endings concerns is left until the row is done.
+// remind does the next reminder of a grant, of which this number is done. Another process may have done it. A grant
+// that a row of account.endings concerns is left until the row is done.
 func (t *transaction) remind(e endingGrant, done int) {
 	var user, app uuid.UUID
 	var kind client.Kind
@@ -56,7 +57,8 @@ func (t *transaction) remind(e endingGrant, done int) {
 	var live bool
 	if !t.row(`select now()`).find(&now) ||
 		!t.row(`update account.grants g set end_reminders = @done + 1
-			where g.tenant_id = @in and g.id = @id and g.end_reminders = @done and g.ends_at <= @until and `+notEndingSQL+`
+			where g.tenant_id = @in and g.id = @id and g.end_reminders = @done and g.ends_at <= @until
+			and `+notEndingSQL+`
 			returning g.user_id, g.client_id, g.kind, g.created_at, g.ends_at, g.state = 'active' and g.generation > 0`,
 			pgx.NamedArgs{"in": e.WorkspaceID, "id": e.ID, "done": done, "until": now.Add(reminders[done])}).
 			find(&user, &app, &kind, &created, &ends, &live) {
@@ -73,7 +75,7 @@ func (t *transaction) remind(e endingGrant, done int) {
 		Expires: ends,
 	}
 	if kind != client.Connector {
-		m.Data.Path = connectionPage
+		m.Data.Path = connectionPage + e.ID.String()
 	}
 	var document string
 	var redirects []string
