@@ -48,7 +48,7 @@ func TestParse_RefusesAddressOrPermissionsOfInvitation(t *testing.T) {
 	for text, want := range map[string][2]string{
 		" Ada@example.org,\r\nada@example.org;\nkim@example.org, ": {"ada@example.org kim@example.org", ""},
 		"ada@example.org، kim@example.org":                         {"ada@example.org kim@example.org", ""},
-		"ada@example.org kim@example.org\u3000sam@example.org":     {"ada@example.org kim@example.org sam@example.org", ""},
+		"ada@example.org kim@a.org\u3000sam@a.org":                 {"ada@example.org kim@a.org sam@a.org", ""},
 		"Ada Low <ada@example.org>; \"K\" < kim@example.org >":     {"ada@example.org kim@example.org", ""},
 		"ada@example.org\nsam, a@b@c":                              {"", mistakes},
 		"sam at home":                                              {"", none},

@@ -9,8 +9,8 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-// What one request did is one line, which says what changed, counts what ended because of it, and unfolds. The exports
-// have a row for each event, with the same request.
+// What one actor did by one request is one line, which says what changed, counts what ended because of it, and
+// unfolds. The exports have a row for each event, with the same request.
 func TestAudit_ActIsOneLine(t *testing.T) {
 	site := shared(t)
 	ada := developer(site, perm.ProgrammesRead)
@@ -29,6 +29,10 @@ func TestAudit_ActIsOneLine(t *testing.T) {
 	add("3 minutes", audit.MemberLeft, "{}", "", 2)
 	add("4 minutes", audit.GrantRevoked, `{"reason": "disconnected_by_user"}`, "req-all", 3)
 	add("5 minutes", audit.GrantRevoked, `{"reason": "disconnected_by_user"}`, "req-one", 1)
+	add("6 minutes", audit.GrantRevoked, `{"reason": "disconnected_by_user"}`, "req-two", 1) // of two actors
+	add("7 minutes", audit.MemberLeft, "{}", "req-two", 1)
+	site.Fixture.Exec(`update account.audit_events set actor = 'system' where request_id = 'req-two' and action = $1`,
+		audit.MemberLeft)
 	browser := site.SignedIn(ada)
 	page := browser.Get("/settings/audit")
 	isLight(t, "the log", page)
@@ -38,7 +42,7 @@ func TestAudit_ActIsOneLine(t *testing.T) {
 	}
 	const left = "Left the workspace"
 	site.Equal("lines", strings.Join(titles, "; "), "Changed the assistant rules; "+
-		left+"; "+left+"; 3 connections ended; Disconnected an app")
+		left+"; "+left+"; 3 connections ended; Disconnected an app; Disconnected an app; "+left)
 	page.Says("access lasts 7 days instead of 30 · 230 connections ended · 1 unused approval ended",
 		"Show each of the 232 events")
 	each := browser.Get(page.Attribute("a[href*='request=req-policy']", "href"))

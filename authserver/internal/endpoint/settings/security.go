@@ -107,8 +107,9 @@ func (r *request) ownEvents(from audit.Cursor, most int) (groups []eventGroup, o
 		found, older = found[:most], found[most-1].Cursor()
 	}
 	for i, e := range found {
-		if i+1 < len(found) && e.Action == audit.GrantRefused && e.RequestID != "" && e.RequestID == found[i+1].RequestID {
-			continue // the refusal of the request that ended the connection, which is the next event
+		refused := e.Action == audit.GrantRefused && e.RequestID != ""
+		if refused && i+1 < len(found) && found[i+1].RequestID == e.RequestID {
+			continue // the request that ended the connection, which is the next event
 		}
 		row := eventView(e, &r.user.User.ID)
 		if row.Who == actors["anonymous"] {
