@@ -92,7 +92,7 @@ func TestRepeat_AccountWritesTakeEffectOnce(t *testing.T) {
 	keyed(t, api.With("If-Match", "*"), http.MethodPut, tenant+"/connector-policy", policy, http.StatusOK)
 	api.With("If-Match", "x").Get(t, tenant+"/connector-policy").Wants(t, http.StatusBadRequest)
 	for _, list := range []string{
-		"/oauth-clients", "/members", "/invitations", "/connections", "/tokens", "/audit-events",
+		"/oauth-clients", "/members", "/invitations", "/connections", "/tokens", "/audit-events", "/usage",
 	} {
 		api.Get(t, tenant+list+"?cursor=x").Wants(t, http.StatusBadRequest)
 		api.Get(t, tenant+list+"?limit=1").Wants(t, http.StatusOK)

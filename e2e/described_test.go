@@ -147,7 +147,7 @@ func TestDescribed_UnauthorizedCallers(t *testing.T) {
 		case "bearer":
 			stranger := s.As(s.Demo.Tokens.Reader).With("X-Tenant-Id", s.ws.Workspace.ID)
 			s.send(t, s.caller(o).Without("Authorization"), o, path).Wants(t, http.StatusUnauthorized)
-			if o.Path != "/v1/me" { // which names no workspace
+			if !strings.HasPrefix(o.Path, "/v1/me") { // which names no workspace
 				s.send(t, stranger, o, path).Wants(t, http.StatusForbidden)
 			}
 			if s.takes(o, "X-Tenant-Id") {

@@ -61,6 +61,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"GET", tenant + "/tokens"}:                        {},
 		{"GET", tenant + "/tokens/{tokenId}"}:              {id: token},
 		{"DELETE", tenant + "/tokens/{tokenId}"}:           {id: token},
+		{"GET", tenant + "/usage"}:                         {},
 		{"GET", tenant + "/audit-events"}:                  {},
 		{"GET", tenant + "/connector-policy"}:              {},
 		{"PUT", tenant + "/connector-policy"}: {
@@ -109,7 +110,8 @@ func things() (rows map[operation]thing, public map[operation]string) {
 	public = map[operation]string{
 		{"GET", "/v1/events"}: "see TestEvents_LeaveOutWhatCallerMayNotRead",
 		{"POST", "/v1/webhooks/{id}/deliveries/{delivery}/resend"}: "see TestWebhooks_BelongToTheirWorkspace",
-		{"GET", "/v1/me"}: "see TestMe_DescribesCredentialAndWhereItWorks",
+		{"GET", "/v1/me"}:                              "see TestMe_DescribesCredentialAndWhereItWorks",
+		{"GET", "/v1/me/usage"}:                        "see TestMyUsage_IsThatOfTheCredential",
 		{"PUT", programmes + "/external/{externalId}"}: "see TestExternalID_IsUniqueInWorkspace",
 		{"GET", "/v1/engage/supporters/{id}"}:          "see TestErase_SubmissionFormAndSupporter",
 		{"DELETE", "/v1/engage/supporters/{id}"}:       "see TestErase_SubmissionFormAndSupporter",

@@ -44,6 +44,7 @@ func rowsOf() []row {
 			path:   "/v1/account/tenants/@workspace/invitations?limit=50",
 			seeded: "1,000 are open, the limit of a workspace",
 		},
+		{what: "usage, API", path: "/v1/account/tenants/@workspace/usage?limit=50"},
 		{what: "audit log", path: "/settings/audit?tenant=@workspace"},
 		{what: "connection log", path: "/settings/connectors/log?tenant=@workspace"},
 		{what: "webhooks and deliveries, page", path: "/settings/developers/webhook?tenant=@workspace&id=@endpoint"},
@@ -261,6 +262,9 @@ func accountRows() []string {
 			select ` + grant + `, 'connector', ` + app + `, ` + user + `, @m::uuid, array['programmes:read:programmes'],
 				@resource, 'active', 2, sha256(n::text::bytea), sha256(n::text::bytea),
 				now() - n * interval '2 seconds', now(), now() + interval '29 days'` + eachOfN,
+		`insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id, requests)
+			select @m::uuid, ` + grant + `, (now() at time zone 'UTC')::date - n % 92, 'list_programmes', 'connection',
+				` + user + `, 1` + eachOfN,
 		fmt.Sprintf(`insert into account.connection_stops (id, tenant_id, client_id, user_id, stray, outcome, reason,
 				request_id, at)
 			select %s, @m::uuid, %s, %s, false, 'refused', 'access_denied', n::text, now() - n * interval '1 hour'

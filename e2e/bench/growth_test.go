@@ -171,6 +171,8 @@ func dueInAccount() map[string]string {
 			request_id, at)
 			select gen_random_uuid(), @m::uuid, ` + nth("assistant", "1") + `, false, 'refused', 'x' || n, 'x',
 			` + old + of,
+		"usage of credentials": `insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id,
+			requests) select @m::uuid, gen_random_uuid(), ` + old + `, 'readMe', 'connection', @o::uuid, 1` + of,
 		"ended sign-ins": `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 			select gen_random_uuid(), @o::uuid, ` + old + `, 'password', '', ''` + of,
 		"password resets": `insert into account.password_resets (token_hash, user_id, expires_at)

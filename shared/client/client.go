@@ -380,3 +380,8 @@ type Me struct {
 func (c *Client) Me(ctx context.Context) (Me, error) {
 	return fetch[Me](ctx, c.OAuthClients.c, c.OAuthClients.c.get("/v1/me", nil))
 }
+
+// MyUsage lists what the credential of the client did, the latest day first. It needs no permission.
+func (c *Client) MyUsage(ctx context.Context, f UsageFilter) iter.Seq2[Usage, error] {
+	return list[Usage](ctx, c.OAuthClients.c, filtered("/v1/me/usage", "from", f.From, "to", f.To))
+}

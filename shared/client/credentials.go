@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Credentials gives access to the connections and personal access tokens of the workspace, its audit log and its
-// connector policy (contract, section 5b). Without account:read:members, it shows those of the caller.
+// Credentials gives access to the connections and personal access tokens of the workspace and their usage, its audit log
+// and its connector policy (contract, section 5b). Without account:read:members, it shows those of the caller.
 type Credentials struct{ c *caller }
 
 // A Person is the user of a credential.
@@ -53,6 +53,24 @@ type PersonalAccessToken struct {
 	CreatedAt   time.Time  `json:"createdAt"`
 	LastUsedAt  *time.Time `json:"lastUsedAt"` // nil if it was never used
 	ExpiresAt   time.Time  `json:"expiresAt"`
+}
+
+// A Usage is what a connection or personal access token did by one operation on one day.
+type Usage struct {
+	Day          string `json:"day"` // in UTC, such as 2026-11-30
+	CredentialID string `json:"credentialId"`
+	Kind         string `json:"kind"`      // personal_access_token or connection
+	Operation    string `json:"operation"` // an operationId or the name of an MCP tool
+	Service      string `json:"service"`   // that introspected the credential, or ""
+	Requests     int64  `json:"requests"`
+	Refused      int64  `json:"refused"` // those answered 401, 403 or 429
+	Records      int64  `json:"records"` // returned or changed
+}
+
+// A UsageFilter narrows a list of usage. The zero value matches that of all credentials in the last 30 days.
+type UsageFilter struct {
+	CredentialID string // not for the usage of the client's own credential
+	From, To     string // days in UTC, such as 2026-11-30, at most 92 apart
 }
 
 // An AuditEvent is an entry of the audit log.
@@ -144,6 +162,12 @@ func (a Credentials) remove(ctx context.Context, path string, options []WriteOpt
 	r := request{method: http.MethodDelete, path: path, header: http.Header{}}
 	_, err := a.c.do(ctx, a.c.write(r, options), nil)
 	return err
+}
+
+// Usage lists what connections and tokens did, the latest day first.
+func (a Credentials) Usage(ctx context.Context, f UsageFilter) iter.Seq2[Usage, error] {
+	return list[Usage](ctx, a.c, filtered(a.path("usage", ""), "credentialId", f.CredentialID, "from", f.From, "to",
+		f.To))
 }
 
 // AuditEvents lists the audit log, the latest event first.

@@ -311,6 +311,7 @@ func (a AnswerTable) Stored(ctx context.Context, db Querier, key Key) (first Ans
 		}
 	}
 	first.Replayed = true
+	web.AddRecords(ctx, 0) // it changes nothing
 	return first, nil
 }
 

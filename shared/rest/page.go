@@ -188,8 +188,9 @@ func (p *Page[T]) Last() T { return p.last }
 func (p *Page[T]) Err() error { return p.err }
 
 // Write writes data and meta. meta.nextCursor is present only if more pages may follow (spec 2.4); next is "" if none
-// do. The page must not be used afterwards.
-func (p *Page[T]) Write(w http.ResponseWriter, next string) {
+// do. It records the number of records for the counter of requests. The page must not be used afterwards.
+func (p *Page[T]) Write(w http.ResponseWriter, r *http.Request, next string) {
+	web.AddRecords(r.Context(), p.count)
 	if p.chunk == nil {
 		b := []byte(`{"data":[`)
 		p.chunk = &b
@@ -300,7 +301,7 @@ func (l Collection[T, R]) Write(
 	if len(all) > len(read) {
 		next = c.Seal([]byte(name + l.Key(read[len(read)-1])))
 	}
-	page.Write(w, next)
+	page.Write(w, r, next)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
@@ -26,7 +27,7 @@ type writtenPage struct {
 func written(t *testing.T, page *Page[string], next string) (a writtenPage, length int) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
-	page.Write(recorder, next)
+	page.Write(recorder, httptest.NewRequest(http.MethodGet, "/", nil), next)
 	must(t, json.Unmarshal(recorder.Body.Bytes(), &a))
 	if got := recorder.Result().ContentLength; got != int64(recorder.Body.Len()) {
 		t.Errorf("Content-Length %d of %d bytes", got, recorder.Body.Len())
@@ -68,7 +69,7 @@ func TestPage_FirstRecordAlwaysFits(t *testing.T) {
 
 func TestPage_WithoutRecordsIsAnEmptyList(t *testing.T) {
 	recorder := httptest.NewRecorder()
-	NewJSONPage(itself, nil, nil).Write(recorder, "")
+	NewJSONPage(itself, nil, nil).Write(recorder, httptest.NewRequest(http.MethodGet, "/", nil), "")
 	if got := recorder.Body.String(); got != `{"data":[],"meta":{"count":0}}`+"\n" {
 		t.Errorf("%s", got)
 	}

@@ -62,10 +62,11 @@ func (i Instruments) Commands(rdb goredis.UniversalClient) error {
 }
 
 // Observe returns the handler of all requests of a service. lastResort responds in place of a handler that panicked.
+// others observe each request too.
 func (i Instruments) Observe(
-	next http.Handler, proxies web.Proxies, log *slog.Logger, lastResort http.Handler,
+	next http.Handler, proxies web.Proxies, log *slog.Logger, lastResort http.Handler, others ...web.Watcher,
 ) http.Handler {
-	watchers := append(i.traces.Watchers(), i.http)
+	watchers := append(append(i.traces.Watchers(), i.http), others...)
 	return i.traces.Server(web.Observe(web.RecordAddress(next, proxies), log, lastResort, watchers...), proxies)
 }
 

@@ -41,6 +41,7 @@ import (
 	"github.com/almonerhq/almoner/shared/config/secretfile"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/net/publicnet"
@@ -75,6 +76,7 @@ type App struct {
 	signIn      *signin.Handler
 	mailing     []func(context.Context) // background work that sends mails
 	endUses     func()
+	usage       *usage.Counter
 }
 
 // Parts are the parts of the service that tests use directly.
@@ -136,6 +138,9 @@ func (a *App) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	if a.probe, err = redis.ConnectProbe(url); err != nil {
+		return err
+	}
+	if a.usage, err = a.Store.NewUsageCounter(a.log); err != nil {
 		return err
 	}
 	a.Retention = a.Store.Retention(c.RetentionSettings.periods())
@@ -375,6 +380,7 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 
 // Close stops background work and closes the connections to the stores.
 func (a *App) Close() {
+	a.usage.Close()
 	a.endUses()
 	a.Store.Close()
 	_ = a.Redis.Close() // no commands are pending

@@ -83,6 +83,7 @@ func (a *App) newHandler() error {
 		Connections: a.connections,
 		LogReads:    a.logReads,
 		Tokens:      pat.Tokens{Store: a.Store.Grants},
+		Usages:      usage.Usages{Store: a.Store.Grants},
 		Store: api.Store{
 			Credentials:  a.Store.Grants,
 			Applications: a.Store.Clients,
@@ -108,7 +109,7 @@ func (a *App) newHandler() error {
 	lastResort := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		apierr.Write(w, apierr.Flat, apierr.Of(nil))
 	})
-	a.Handler = a.watch.Observe(a.Router, a.proxies, a.log, lastResort)
+	a.Handler = a.watch.Observe(a.Router, a.proxies, a.log, lastResort, a.usage)
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/almonerhq/almoner/shared/config/secretfile"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/crypt/seal"
 	"github.com/almonerhq/almoner/shared/database/pg"
@@ -66,7 +67,8 @@ type parts struct {
 	watch      server.Instruments
 	store      *postgres.Store
 	tokens     *gate.Keys
-	usage      *standing.UsageRecorder
+	uses       *standing.UsageRecorder
+	usage      *usage.Counter
 	gate       *gate.Gate
 	limits     *redis.Limits
 	log        *slog.Logger
@@ -97,14 +99,17 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 	if p.store, err = postgres.Open(ctx, url, limits, p.watch.Statements()...); err != nil {
 		return p, err
 	}
-	p.usage = p.store.UsageRecorder(log)
+	p.uses = p.store.UsageRecorder(log)
+	if p.usage, err = p.store.UsageCounter(log); err != nil {
+		return p, err
+	}
 	p.tokens = gate.NewKeys(c.JWKSURL, c.BaseURL, log, time.Now)
 	p.gate = gate.New(gate.Deps{
 		Resource:  gate.API,
 		BaseURL:   c.BaseURL,
 		Keys:      p.tokens,
 		Standings: p.store,
-		RecordUse: p.usage.Record,
+		RecordUse: p.uses.Record,
 		Log:       log,
 		Bounds:    gate.NewBounds(p.store.SearchesPerWorkspace()),
 	})
@@ -144,6 +149,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 		gate.MetadataRoutes(c.BaseURL, p.brand.Name()),
 		apidoc.Routes(c.BaseURL, p.brand, nothing),
 		p.gate.Me(),
+		p.gate.MyUsage(p.store, p.lists),
 		hooks.endpoint.Routes(),
 		{"/healthz": {"GET": server.Alive()}, "/readyz": {"GET": ready(p.gate, log, needed)}},
 	}
@@ -152,7 +158,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	}
 	a.router = newRouter(p.gate, all, nothing, rest.Deprecated())
 	panicked := refuse(p.gate, apierr.Of(nil))
-	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, panicked)
+	a.Handler = p.watch.Observe(withSecurityHeaders(web.Compress(a.router)), p.proxies, log, panicked, p.usage)
 	a.serving = server.Process{
 		Server:   web.Server{Address: c.Listen, Notice: c.Notice, Ready: needed.Ready},
 		Handler:  a.Handler,
@@ -234,6 +240,7 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 // Close releases what New opened. Run must have returned.
 func (a *App) Close() {
 	a.usage.Close()
+	a.uses.Close()
 	_ = a.limits.Close() // no request depends on it
 	a.store.Close()
 	a.watch.Stop()

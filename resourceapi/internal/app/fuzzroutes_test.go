@@ -46,6 +46,7 @@ func places() []string {
 		"/healthz",
 		"/readyz",
 		"/v1/me",
+		"/v1/me/usage",
 		"/v1/events",
 		listPath + "/batch",
 		listPath + "/transitions",

@@ -68,6 +68,9 @@ func TestImport_AcceptedThenProcessed(t *testing.T) {
 		!strings.HasSuffix(path, state.ID.String()) {
 		t.Errorf("%+v", state)
 	}
+	// Its records count for the credential when it is processed (contract, section 5b).
+	s.wantsRows(1, "account.usage", `operation = 'importProgrammes' and records = 2
+		and (kind, credential_id) in (select 'personal_access_token', id from account.personal_access_tokens)`)
 	s.get(listPath+"?q=warm", h).has(t, `"summary":"Advice,\nat home","status":"active"`,
 		`"startsOn":"2026-04-01","endsOn":"2026-09-30"`)
 	s.get(listPath+"?q=caf%C3%A9", h).has(t, `"summary":"","status":"draft","startsOn":null,"endsOn":null`)

@@ -276,6 +276,83 @@ func TestUnknownNames_AreRefused(t *testing.T) {
 	s.do("POST", submissions, public, asked).wants(t, 202)
 }
 
+// Contract, section 5b: the usage of the caller's own credential, whatever it may do.
+func TestMyUsage_IsThatOfTheCredential(t *testing.T) {
+	s := newService(t)
+	workspaceID, user := s.member(perm.ProgrammesRead)
+	g := s.Grant(standing.Connector, workspaceID, user, resource, perm.ProgrammesRead)
+	granted, pat := as(s.token(claims(g)), workspaceID), s.holding(workspaceID, user, perm.ProgrammesRead)
+	s.Exec(`insert into account.usage (tenant_id, credential_id, day, operation, service_id, kind, user_id, requests,
+			refused, records)
+		select $1, c.id, (now() at time zone 'UTC')::date - ago, c.operation, service, c.kind, $2, c.requests, 1, 10
+		from (values ($3::uuid, 'listProgrammes', 'connection', 5), ($3, 'introspectToken', 'connection', 2),
+				((select id from account.personal_access_tokens where user_id = $2), 'readMe', 'personal_access_token', 9))
+				c (id, operation, kind, requests),
+			unnest(array[1, 40]) ago, unnest(array[gen_random_uuid(), gen_random_uuid()]) service`,
+		workspaceID, user, g.ID)
+	type record struct {
+		Day, CredentialID, Kind, Operation string
+		Requests, Refused, Records         int
+	}
+	type list struct {
+		Data []record
+		Meta struct {
+			Count      int
+			NextCursor string
+		}
+	}
+	const path = mePath + "/usage"
+	day := func(ago int) string { return time.Now().UTC().AddDate(0, 0, -ago).Format(time.DateOnly) }
+	read := func(query string, h header) list {
+		t.Helper()
+		a := s.get(path+query, h).wants(t, 200)
+		if strings.Contains(string(a.Body), "service") {
+			t.Errorf("a service in %s", a.Body)
+		}
+		return decoded[list](t, a)
+	}
+	of := func(ago int, operation string, requests int) record {
+		return record{day(ago), g.ID.String(), "connection", operation, 2 * requests, 2, 20}
+	}
+	first, second := of(1, "listProgrammes", 5), of(1, "introspectToken", 2)
+	until := "?to=" + day(1) // the requests of this test count today
+	for query, want := range map[string][]record{
+		until:                                 {first, second},
+		"?to=" + day(2):                       nil,
+		until + "&from=" + day(40):            {first, second, of(40, "listProgrammes", 5), of(40, "introspectToken", 2)},
+		"?from=" + day(40) + "&to=" + day(40): {of(40, "listProgrammes", 5), of(40, "introspectToken", 2)},
+	} {
+		if got := read(query, header{"Authorization": granted["Authorization"]}); !slices.Equal(got.Data, want) {
+			t.Errorf("%s: %+v, want %+v", query, got.Data, want)
+		}
+	}
+	if got := read("", granted); !slices.Contains(got.Data, first) {
+		t.Errorf("of the last days: %+v", got)
+	}
+	page := read(until+"&limit=1", granted)
+	next := read(until+"&limit=1&cursor="+page.Meta.NextCursor, granted)
+	if !slices.Equal(append(page.Data, next.Data...), []record{first, second}) || next.Meta.NextCursor != "" {
+		t.Errorf("%+v, then %+v", page, next)
+	}
+	if got := read(until, pat); len(got.Data) != 1 || got.Data[0].Operation != "readMe" || got.Data[0].Requests != 18 ||
+		got.Data[0].Kind != "personal_access_token" {
+		t.Errorf("of the token: %+v", got)
+	}
+	s.get(path+until+"&cursor="+page.Meta.NextCursor, pat).expect(t, 400, "VALIDATION_ERROR", "")
+	for _, bad := range []string{
+		"?credentialId=" + g.ID.String(), "?from=x", "?from=" + day(93), "?from=" + day(0) + "&to=" + day(1), "?limit=0",
+		"?fields=service",
+	} {
+		s.get(path+bad, granted).expect(t, 400, "VALIDATION_ERROR", "")
+	}
+	s.RemoveMember(workspaceID, user)
+	if got := read(until, pat); len(got.Data) != 1 {
+		t.Errorf("no member any more: %+v", got)
+	}
+	s.Exec("update account.personal_access_tokens set revoked_at = now() where user_id = $1", user)
+	s.get(path, pat).expect(t, 401, "UNAUTHENTICATED", "invalid_token")
+}
+
 const mePath = "/v1/me"
 
 type meRecord struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -55,12 +56,12 @@ func (g *Gate) access(
 // refuseMissing refuses a credential without a permission that its user holds, and says what would help. It sends the
 // insufficient_scope challenge (RFC 6750, section 3.1) only if a new consent can grant the permission.
 func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.Set, needed perm.Permission) error {
-	if held.claims == nil {
+	if held.Claims == nil {
 		return apierr.New(apierr.Forbidden,
 			"You have the permission "+string(needed)+" in this workspace, but this personal access token does not. "+
 				"Create a token with this permission in Settings, Developers.")
 	}
-	askable, err := g.Standings.Askable(ctx, held.question.GrantID, held.question.GrantIn)
+	askable, err := g.Standings.Askable(ctx, held.Query.GrantID, held.Query.GrantIn)
 	if err != nil {
 		return err
 	}
@@ -170,13 +171,11 @@ func (g *Gate) readmit(ctx context.Context, held presented, workspaceID uuid.UUI
 }
 
 // presented is a credential as parsed from the request. It is not trusted until checkStanding has checked its standing.
-type presented struct {
-	question standing.Query
-	claims   *accesstoken.Claims // nil for a personal access token
-}
+type presented struct{ usage.Presented }
 
 // identify reads the credential of a request: the part of step 1 that needs no call to Postgres. It distinguishes the
-// two kinds of credentials and refuses malformed ones.
+// two kinds of credentials and refuses malformed ones. It records an authentic one, so that its requests count even if
+// they are refused before it is looked up.
 func (g *Gate) identify(r *http.Request) (presented, error) {
 	token, err := rest.BearerToken(r.Header)
 	switch {
@@ -192,9 +191,15 @@ func (g *Gate) identify(r *http.Request) (presented, error) {
 		if !credential.PersonalAccessToken.Matches(text) {
 			return presented{}, g.unauthenticated(badCredential)
 		}
-		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
+		held := presented{usage.OfHash(credential.Hash(text))}
+		held.Record(r.Context())
+		return held, nil
 	}
 	claims, err := g.Keys.Verify(r.Context(), text)
+	held := presented{usage.OfClaims(claims)}
+	if err == nil || errors.Is(err, accesstoken.ErrExpired) {
+		held.Record(r.Context())
+	}
 	switch {
 	case errors.Is(err, accesstoken.ErrExpired):
 		return presented{}, g.unauthenticated(expiredCredential)
@@ -206,14 +211,13 @@ func (g *Gate) identify(r *http.Request) (presented, error) {
 		return presented{}, g.unauthenticated("The access token is for another resource.")
 	}
 	web.RecordGrant(r.Context(), claims.GrantID)
-	question := standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID}
-	return presented{question: question, claims: &claims}, nil
+	return held, nil
 }
 
 // checkStanding checks whether the credential is valid for any use. An access token whose claims disagree with its
 // grant was not issued from that grant and is refused.
 func (g *Gate) checkStanding(held presented, s standing.Standing) error {
-	if held.claims != nil && !s.Backs(*held.claims) {
+	if held.Claims != nil && !s.Backs(*held.Claims) {
 		return g.unauthenticated(badCredential)
 	}
 	switch s.State {
@@ -227,10 +231,10 @@ func (g *Gate) checkStanding(held presented, s standing.Standing) error {
 
 // granted returns the permissions of the credential. A token may hold fewer than its grant.
 func (p presented) granted(s standing.Standing) perm.Set {
-	if p.claims == nil {
+	if p.Claims == nil {
 		return s.CredentialPermissions
 	}
-	return s.CredentialPermissions.Intersect(p.claims.Scope)
+	return s.CredentialPermissions.Intersect(p.Claims.Scope)
 }
 
 // WorkspaceHeader names the workspace of a request (spec 5.1).
@@ -274,7 +278,7 @@ const (
 const searchPolicy = "searches-in-flight"
 
 // key identifies the credential.
-func (p presented) key() inflight.Credential { return inflight.CredentialOf(p.question) }
+func (p presented) key() inflight.Credential { return inflight.CredentialOf(p.Query) }
 
 // Bounds limit what one credential, and the searches of one workspace, use of the process, so that one workspace
 // cannot starve the others. All gates of a process share one Bounds.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
-	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -24,7 +24,7 @@ func TestEnterSearch_LimitsSearchesOfCredentialAndWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds, workspaceID := NewBounds(2), uuid.New()
 		enter := func(token byte) (leave func(error), header string, err error) {
-			held := presented{question: standing.Query{PATHash: []byte{token}}}
+			held := presented{usage.OfHash([]byte{token})}
 			w := httptest.NewRecorder()
 			turn, err := bounds.requests.Enter(t.Context(), w.Header(), held.key())
 			testkit.Must(t, err)

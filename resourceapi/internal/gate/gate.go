@@ -207,8 +207,8 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 		Permissions: held.granted(s).Intersect(s.MemberPermissions),
 		reads:       g.Bounds.reads,
 	}
-	if held.claims != nil {
-		c.ClientID = held.claims.ClientID
+	if held.Claims != nil {
+		c.ClientID = held.Claims.ClientID
 	}
 	if g.Resource.forAssistants {
 		c.Module = module(s)
@@ -216,7 +216,7 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 	return plan, c, nil
 }
 
-// use reads the standing of a credential, ends the tokens that it replaces, and records its use, in the access log too.
+// use reads the standing of a credential, ends the tokens that it replaces, and records its use.
 func (g *Gate) use(
 	ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission, plan Plan,
 ) (standing.Standing, error) {
@@ -230,11 +230,6 @@ func (g *Gate) use(
 		}
 	}
 	g.RecordUse(s, web.ClientAddress(ctx))
-	c := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
-	if s.ClientID != nil {
-		c.Client = *s.ClientID
-	}
-	web.RecordCaller(ctx, c)
 	return s, nil
 }
 
@@ -246,8 +241,8 @@ func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID
 	case !g.Resource.forAssistants:
 		workspaceID, unnamed = readWorkspace(r.Header)
 		return workspaceID, unnamed, nil
-	case held.claims != nil:
-		return held.claims.WorkspaceID, nil, nil
+	case held.Claims != nil:
+		return held.Claims.WorkspaceID, nil, nil
 	}
 	s, err := g.readStanding(r.Context(), held, uuid.Nil, "", Plan{})
 	return s.CredentialWorkspace, nil, err
@@ -256,7 +251,7 @@ func (g *Gate) workspace(r *http.Request, held presented) (workspaceID uuid.UUID
 func (g *Gate) readStanding(
 	ctx context.Context, held presented, workspaceID uuid.UUID, need perm.Permission, plan Plan,
 ) (standing.Standing, error) {
-	question := held.question
+	question := held.Query
 	question.WorkspaceID, question.Module = workspaceID, need.Module()
 	read := plan.ReadStanding
 	if read == nil {
@@ -264,11 +259,13 @@ func (g *Gate) readStanding(
 	}
 	s, err := read(ctx, question)
 	if errors.Is(err, standing.ErrUnknown) {
+		held.RecordStanding(ctx, nil)
 		return standing.Standing{}, g.unauthenticated(badCredential)
 	}
 	if err != nil {
 		return standing.Standing{}, err
 	}
+	held.RecordStanding(ctx, &s)
 	return s, g.checkStanding(held, s)
 }
 

@@ -169,7 +169,7 @@ func TestAccess_RefusesByStandingInWorkspace(t *testing.T) {
 		c.change(&s)
 		held := presented{}
 		if c.kind != standing.PersonalAccessToken {
-			held.claims = &accesstoken.Claims{Scope: all}
+			held.Claims = &accesstoken.Claims{Scope: all}
 		}
 		err := c.gate.access(t.Context(), held, s, workspaceID, c.need)
 		if (err != nil) != (c.refusal != "") || err != nil &&

@@ -139,7 +139,7 @@ func WritePage[T, R any](
 	if err := cmp.Or(err, page.Err()); err != nil {
 		return err
 	}
-	page.Write(w, next)
+	page.Write(w, r, next)
 	return nil
 }
 
@@ -326,7 +326,25 @@ func (g *Gate) Me() map[string]map[string]http.Handler {
 	)}}
 }
 
-func (g *Gate) serveMe(w http.ResponseWriter, r *http.Request) (err error) {
+func (g *Gate) serveMe(w http.ResponseWriter, r *http.Request) error {
+	var profile standing.Profile
+	read := func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
+		s, profile, err = g.Standings.StandingAndProfile(ctx, q)
+		return s, err
+	}
+	return g.serveCredential(w, r, Plan{ReadStanding: read}, func(held presented, s standing.Standing) error {
+		if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
+			return err
+		}
+		web.JSON(w, http.StatusOK, held.describe(s, profile))
+		return nil
+	})
+}
+
+// serveCredential serves a request that acts in no workspace, if its credential is valid.
+func (g *Gate) serveCredential(
+	w http.ResponseWriter, r *http.Request, plan Plan, serve func(presented, standing.Standing) error,
+) (err error) {
 	held, err := g.identify(r)
 	if err != nil {
 		return err
@@ -336,20 +354,11 @@ func (g *Gate) serveMe(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	defer func() { endTurn(turn, err) }()
-	var profile standing.Profile
-	read := func(ctx context.Context, q standing.Query) (s standing.Standing, err error) {
-		s, profile, err = g.Standings.StandingAndProfile(ctx, q)
-		return s, err
-	}
-	s, err := g.use(r.Context(), held, uuid.Nil, "", Plan{ReadStanding: read})
+	s, err := g.use(r.Context(), held, uuid.Nil, "", plan)
 	if err != nil {
 		return err
 	}
-	if err := rest.UnknownParameters(r.URL.RawQuery); err != nil {
-		return err
-	}
-	web.JSON(w, http.StatusOK, held.describe(s, profile))
-	return nil
+	return serve(held, s)
 }
 
 // describe returns what the credential may do now.
@@ -363,8 +372,8 @@ func (p presented) describe(s standing.Standing, profile standing.Profile) me {
 	if s.Kind == standing.PersonalAccessToken {
 		d.Credential.Type = standing.PersonalAccessToken
 	}
-	if p.claims != nil && p.claims.Expires.Before(s.EndsAt) { // the access token ends, not its grant
-		d.Credential.ExpiresAt = rest.Time(p.claims.Expires)
+	if p.Claims != nil && p.Claims.Expires.Before(s.EndsAt) { // the access token ends, not its grant
+		d.Credential.ExpiresAt = rest.Time(p.Claims.Expires)
 	}
 	if s.Usable() {
 		permissions := p.granted(s).Intersect(s.MemberPermissions).Strings()

@@ -88,6 +88,13 @@ var (
 	}
 )
 
+// An Importer is who sends an import: a user with a credential, whose usage counts the records of the import.
+type Importer struct {
+	User       uuid.UUID
+	Credential uuid.UUID
+	Personal   bool // Credential is a personal access token
+}
+
 // A Writer changes the records of a workspace within one transaction.
 type Writer interface {
 	// Create returns ErrExternalID if another programme has the external id.
@@ -103,7 +110,7 @@ type Writer interface {
 	// Move runs all transitions, in order. A transition whose result is ErrNotFound or ErrTransition changed nothing.
 	Move(ctx context.Context, workspaceID uuid.UUID, all []Move) ([]Result, error)
 	// AcceptImport stores a file that CheckImport accepted, to be processed later, and returns its id.
-	AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error)
+	AcceptImport(ctx context.Context, workspaceID uuid.UUID, by Importer, content string) (uuid.UUID, error)
 }
 
 // A Date is a calendar day, without a time or a time zone, written YYYY-MM-DD so that days compare as texts. "" is no

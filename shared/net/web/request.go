@@ -140,15 +140,18 @@ type request struct {
 
 	caller  atomic.Pointer[Caller]
 	address netip.Addr
+	use     Use // without Caller
 }
 
-// A Caller identifies the caller of a request by ids for the access log. None of them is a secret. Unknown
-// ids are zero.
+// A Caller identifies the caller of a request by ids, for the access log and the counter of requests. None of them is a
+// secret. Unknown ids are zero.
 type Caller struct {
 	Credential uuid.UUID // the grant or the personal access token
 	Workspace  uuid.UUID
 	User       uuid.UUID
 	Client     uuid.UUID
+	Personal   bool      // Credential is a personal access token
+	Service    uuid.UUID // the client that asks about Credential (RFC 7662), if the request is not Credential's own
 }
 
 // RecordCaller records the caller of the request of ctx. Zero fields keep the earlier values. Call it once the
@@ -163,6 +166,8 @@ func RecordCaller(ctx context.Context, c Caller) {
 		c.Workspace = cmp.Or(c.Workspace, before.Workspace)
 		c.User = cmp.Or(c.User, before.User)
 		c.Client = cmp.Or(c.Client, before.Client)
+		c.Personal = c.Personal || before.Personal
+		c.Service = cmp.Or(c.Service, before.Service)
 	}
 	r.caller.Store(&c)
 }

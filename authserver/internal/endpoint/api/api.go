@@ -19,6 +19,7 @@
 //	GET    /v1/account/tenants/{tenantId}/tokens                            list
 //	GET    /v1/account/tenants/{tenantId}/tokens/{tokenId}                  read
 //	DELETE /v1/account/tenants/{tenantId}/tokens/{tokenId}                  revoke: 204
+//	GET    /v1/account/tenants/{tenantId}/usage                             list
 //	GET    /v1/account/tenants/{tenantId}/audit-events                      list
 //	GET    /v1/account/tenants/{tenantId}/connector-policy                  read
 //	PUT    /v1/account/tenants/{tenantId}/connector-policy                  replace
@@ -47,6 +48,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -110,6 +112,7 @@ type Deps struct {
 
 	Connections *consent.Connections
 	Tokens      pat.Tokens
+	Usages      usage.Usages
 	LogReads    audit.Reads
 
 	Store   Store
@@ -132,6 +135,7 @@ func (d *Deps) Routes() map[string]map[string]http.Handler {
 		connectionPath  = connectionsPath + "/{connectionId}"
 		tokensPath      = workspacePath + "/tokens"
 		tokenPath       = tokensPath + "/{tokenId}"
+		usagePath       = workspacePath + "/usage"
 		eventsPath      = workspacePath + "/audit-events"
 		policyPath      = workspacePath + "/connector-policy"
 	)
@@ -172,6 +176,7 @@ func (d *Deps) Routes() map[string]map[string]http.Handler {
 			"GET":    ofCredentials.read((*request).readToken),
 			"DELETE": ofCredentials.write((*request).revokeToken),
 		},
+		usagePath:  {"GET": ofCredentials.read((*request).listUsage)},
 		eventsPath: {"GET": ofCredentials.read((*request).listEvents)},
 		policyPath: {
 			"GET": ofPolicy.read((*request).readPolicy),

@@ -10,6 +10,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
@@ -28,7 +29,7 @@ func (d *Deps) authorize(w http.ResponseWriter, r *http.Request, serve func(audi
 		d.refuseCredential(w, r, err)
 		return
 	}
-	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.question))
+	turn, err := d.Bounds.Enter(r.Context(), w.Header(), inflight.CredentialOf(held.Query))
 	if err != nil {
 		d.refuseCredential(w, r, err)
 		return
@@ -63,9 +64,9 @@ func (d *Deps) refuseCredential(w http.ResponseWriter, r *http.Request, err erro
 }
 
 // admit returns the caller if the credential holds account:api:access in the workspace of the path.
-func (d *Deps) admit(r *http.Request, held presented) (audit.Actor, error) {
+func (d *Deps) admit(r *http.Request, held usage.Presented) (audit.Actor, error) {
 	workspaceID, malformed := web.ParseID(r.PathValue("tenantId"))
-	held.question.WorkspaceID = workspaceID
+	held.Query.WorkspaceID = workspaceID
 	s, err := d.standing(r, held)
 	if err != nil {
 		return audit.Actor{}, err
@@ -100,51 +101,48 @@ func lacking(permission perm.Permission) error {
 		" of the user and of the credential. Ask an administrator of the workspace to grant it.")
 }
 
-// presented is the credential of a request as parsed, before any store is queried.
-type presented struct {
-	question standing.Query
-	claims   *accesstoken.Claims // nil for a personal access token
-}
-
-// identify parses the credential of the request. It does no I/O.
-func (d *Deps) identify(r *http.Request) (presented, error) {
+// identify parses the credential of the request. It does no I/O. It records an authentic one, so that its requests count
+// even if they are refused before it is looked up.
+func (d *Deps) identify(r *http.Request) (held usage.Presented, err error) {
 	token, err := rest.BearerToken(r.Header)
 	if errors.Is(err, rest.ErrEmptyToken) {
-		return presented{}, errCredential
+		return held, errCredential
 	}
 	if err != nil {
-		return presented{}, err
+		return held, err
 	}
 	text := token.Reveal()
 	if credential.PersonalAccessToken.Matches(text) {
-		return presented{question: standing.Query{PATHash: credential.Hash(text)}}, nil
+		held = usage.OfHash(credential.Hash(text))
+		held.Record(r.Context())
+		return held, nil
 	}
 	claims, err := d.Keys().Verify(text, d.Issuer, d.Now())
+	if err == nil || errors.Is(err, accesstoken.ErrExpired) {
+		held = usage.OfClaims(claims)
+		held.Record(r.Context())
+	}
 	if err != nil || claims.Audience != d.Resource {
-		return presented{}, errCredential
+		return held, errCredential
 	}
 	web.RecordGrant(r.Context(), claims.GrantID)
-	return presented{
-		question: standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
-		claims:   &claims,
-	}, nil
+	return held, nil
 }
 
-// standing returns the standing of the credential in the workspace of its question.
-func (d *Deps) standing(r *http.Request, held presented) (standing.Standing, error) {
-	claims := held.claims
-	s, err := d.Store.Standing(r.Context(), held.question)
+// standing returns the standing of the credential in the workspace of its query.
+func (d *Deps) standing(r *http.Request, held usage.Presented) (standing.Standing, error) {
+	claims := held.Claims
+	s, err := d.Store.Standing(r.Context(), held.Query)
+	if errors.Is(err, standing.ErrUnknown) {
+		held.RecordStanding(r.Context(), nil)
+	}
 	if err != nil {
 		return standing.Standing{}, err
 	}
+	held.RecordStanding(r.Context(), &s)
 	if s.State != standing.Active || (claims != nil && !s.Backs(*claims)) {
 		return standing.Standing{}, errCredential
 	}
-	caller := web.Caller{Credential: s.CredentialID, Workspace: s.CredentialWorkspace, User: s.UserID}
-	if s.ClientID != nil {
-		caller.Client = *s.ClientID
-	}
-	web.RecordCaller(r.Context(), caller)
 	if s.Replaces {
 		if err := d.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
 			return standing.Standing{}, err

@@ -87,11 +87,15 @@ func (e *Engine) identify(ctx context.Context, x *exchange, id uuid.UUID) (err e
 
 // recordCaller records for the access log which client, and whose grant, the request is for.
 func (x *exchange) recordCaller(ctx context.Context) {
-	caller := web.Caller{Client: x.snapshot.Client.ID}
-	if g := x.snapshot.Grant; g != nil && g.ClientID == caller.Client {
-		caller.Credential, caller.Workspace, caller.User = g.ID, g.WorkspaceID, g.UserID
+	web.RecordCaller(ctx, web.Caller{Client: x.snapshot.Client.ID})
+	if g := x.snapshot.Grant; g != nil && g.ClientID == x.snapshot.Client.ID {
+		RecordGrant(ctx, *g)
 	}
-	web.RecordCaller(ctx, caller)
+}
+
+// RecordGrant records the grant for which the request of ctx is.
+func RecordGrant(ctx context.Context, g grant.Grant) {
+	web.RecordCaller(ctx, web.Caller{Credential: g.ID, Workspace: g.WorkspaceID, User: g.UserID, Client: g.ClientID})
 }
 
 func unknownClient(r TokenRequest) *TokenError {

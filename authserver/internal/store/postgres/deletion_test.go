@@ -86,6 +86,9 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	m.fixture.Exec(`insert into account.credential_networks (tenant_id, credential_id, network, kind, user_id,
 		first_used_at, last_used_at) values ($2, gen_random_uuid(), '203.0.113.0/24', 'connection', $1, now(), now())`,
 		user, m.workspaceID)
+	m.fixture.Exec(`insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id, requests)
+		select t, gen_random_uuid(), now(), 'readMe', 'connection', $1, 1 from unnest($2::uuid[]) t`, user,
+		[]uuid.UUID{m.workspaceID, second})
 	must(t, m.invites(leaver, "sam@example.org"))
 	elsewhere := *m
 	elsewhere.workspaceID = m.fixture.Workspace("Third")

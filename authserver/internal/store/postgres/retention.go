@@ -30,9 +30,10 @@ const day = 24 * time.Hour
 const (
 	keepEvents   = 30 * day // contract, section 6a
 	keepRequests = membership.RequestsKept
-	keepChanges  = day      // they name addresses
-	keepSignIns  = 90 * day // for the security page
-	keepMailJobs = 7 * day  // as River keeps discarded jobs
+	keepChanges  = day              // they name addresses
+	keepSignIns  = 90 * day         // for the security page
+	keepMailJobs = 7 * day          // as River keeps discarded jobs
+	keepUsage    = usage.Kept + day // after the beginning of its day
 )
 
 // Retention returns the store that deletes the records of the account schema that are no longer needed.
@@ -62,6 +63,9 @@ func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 			Delete: "select account.delete_connection_stops($1, $2)",
 		}.Configured("connection log", SettingConnectionLog, periods[SettingConnectionLog]),
 		events.Fixed("events", keepEvents),
+		retention.RowsOfWorkspaces("account.usage", usageKey, "t.day", "").Fixed("usage of credentials", keepUsage),
+		usageOfDeletedUsers.Fixed("usage of deleted users", 0),
+		retention.RowsOf("account.usage_writers", "id", "t.written_at", "").Fixed("writers of usage", day),
 		rest.AnswerTable{Name: answersTable}.Kind(),
 		retention.RowsOf("account.sessions", "token", "t.expiry", "").Fixed("expired sessions", 0),
 		retention.RowsOf("account.sign_ins", "id", "t.expires_at", "").Fixed("ended sign-ins", keepSignIns),
@@ -86,6 +90,24 @@ var events = retention.Kind{
 	Drop:    "select account.drop_event_month($1)",
 	Delete:  "select account.delete_events($1, $2)",
 }
+
+const usageKey = "tenant_id, credential_id, day, operation, service_id"
+
+// A process may add to the usage of a user after that user's usage was deleted with the account.
+var usageOfDeletedUsers = retention.Kind{
+	Due:        "select u.deleted_at as at " + dueUsage + " order by 1",
+	Workspaces: "select distinct t.tenant_id " + dueUsage,
+	Delete: `
+with due as materialized (
+  select ` + usageKey + ` ` + dueUsage + ` and t.tenant_id = $3 limit $2 for update of t skip locked
+), gone as (
+  delete from account.usage t using due where t.tenant_id = $3 and t.tenant_id = due.tenant_id
+    and t.credential_id = due.credential_id and t.day = due.day and t.operation = due.operation
+    and t.service_id = due.service_id returning 1)
+select count(*) from gone`,
+}
+
+const dueUsage = "from account.users u join account.usage t on t.user_id = u.id where u.deleted_at < $1"
 
 // In a chain of replaced tokens, the oldest is deleted first: a token stays while its predecessor is stored, because
 // the first use of its successor revokes both. The successor of a deleted token no longer names a predecessor.

@@ -227,6 +227,33 @@ func TestRetention_RemovedKeyStaysWhileItsTokensLive(t *testing.T) {
 	l.wantCount(1, "current keys", `select count(*) from account.signing_keys where state = 'current'`)
 }
 
+// Usage is kept for 92 days after its day. What a process adds after the deletion of the user is deleted too.
+func TestRetention_UsageIsKeptFor92Days(t *testing.T) {
+	l := retentionTest(t)
+	r := l.Retention(keepAll())
+	add := func(user uuid.UUID, ago int) {
+		l.fixture.Exec(`insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id, requests)
+			values ($1, gen_random_uuid(), (now() at time zone 'UTC')::date - $2::int, 'readMe', 'connection', $3, 1)`,
+			l.grant.WorkspaceID, ago, user)
+	}
+	for _, ago := range []int{0, 1, 92} {
+		add(l.grant.UserID, ago)
+	}
+	deletes(t, r, "usage of credentials", 0)
+	add(l.grant.UserID, 95)
+	add(l.grant.UserID, 1000)
+	deletes(t, r, "usage of credentials", 2)
+	deletes(t, r, "usage of deleted users", 0)
+	gone := l.fixture.User("gone@example.org")
+	l.fixture.Exec(`update account.users set deleted_at = now() - interval '1 second' where id = $1`, gone)
+	add(gone, 0)
+	deletes(t, r, "usage of deleted users", 1)
+	l.wantCount(3, "rows of usage are left", `select count(*) from account.usage where user_id = $1`, l.grant.UserID)
+	l.fixture.Exec(`insert into account.usage_writers (id, batch, written_at)
+		values (gen_random_uuid(), 1, now() - interval '23 hours'), (gen_random_uuid(), 2, now() - interval '25 hours')`)
+	deletes(t, r, "writers of usage", 1)
+}
+
 func TestRetention_AuditEventsStayForNinetyDays(t *testing.T) {
 	l := retentionTest(t)
 	for _, before := range []string{"now()", "now() - interval '89 days'", "null", "'infinity'"} {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 )
 
 // Statements that read the snapshot of an exchange or refresh in one round trip, with one row per query. The
@@ -243,6 +245,11 @@ func (g *Grants) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	ctx, cancel := g.withOperationLimit(ctx)
 	defer cancel()
 	return unavailable("end replaced tokens", standing.EndReplaced(ctx, g.pool, token))
+}
+
+// NewUsageCounter starts a counter of requests over this store's connections. Close it before the store.
+func (g *Grants) NewUsageCounter(log *slog.Logger) (*usage.Counter, error) {
+	return usage.NewCounter(g.pool, openapi.Authserver, time.Now, log)
 }
 
 // NewUsageRecorder starts a recorder of uses over this store's connections. Close it before the store.

@@ -417,7 +417,7 @@ select gen_random_uuid(), tenant_id, $1, $2, '`+audit.InvitationDeclined+`', 'in
 from gone where ended_at is null`, user, event.Actor, event.RequestID, spelling.Spellings(email))
 	for _, table := range []string{
 		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "email_changes", "unwanted_mails",
-		"access_requests", "idempotency_keys", "credential_networks",
+		"access_requests", "idempotency_keys", "credential_networks", "usage",
 	} {
 		t.exec(`delete from account.`+table+` where user_id = $1`, user)
 	}

@@ -231,6 +231,7 @@ func (e *Endpoint) stream(
 		most = longPart
 	}
 	part := format.header(form.Fields)
+	web.AddRecords(r.Context(), 0)
 	more, err := e.readPart(r.Context(), caller, form, &wanted, format, &part, most)
 	if err != nil {
 		return refusals.Of(err)
@@ -277,6 +278,7 @@ func (e *Endpoint) readPart(
 				}
 				*part, err = format.append(*part, form.Fields, s)
 				after = &rest.Position{CreatedAt: time.Time(s.CreatedAt), ID: s.ID}
+				web.AddRecords(ctx, 1)
 				return err == nil
 			}
 			end, failed = e.Store.Submissions(ctx, form.WorkspaceID, form.ID, *wanted, take)

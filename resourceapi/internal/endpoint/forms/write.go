@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/engage"
@@ -108,7 +109,11 @@ func (e *Endpoint) decodeErase(r *gate.WriteRequest) effect {
 	}
 	r.Refuse(problems.OrNil())
 	return func(ctx context.Context, writer engage.Writer) (rest.Answer, error) {
-		return e.erased(writer.EraseAddress(ctx, r.WorkspaceID, email, r.User))
+		erasure, err := writer.EraseAddress(ctx, r.WorkspaceID, email, r.User)
+		if erasure.Status != engage.Accepted && erasure.Deleted == 0 {
+			web.AddRecords(ctx, 0) // the address is unknown
+		}
+		return e.erased(erasure, err)
 	}
 }
 

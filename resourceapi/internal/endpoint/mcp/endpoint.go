@@ -34,6 +34,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/gate"
@@ -92,6 +93,7 @@ func New(d Deps) *Endpoint {
 // Some clients send the path with a slash at its end. It is answered alike (contract, section 7a).
 func (e *Endpoint) Routes() map[string]map[string]http.Handler {
 	post := e.fromAllowedOrigin(func(w http.ResponseWriter, r *http.Request) {
+		web.AddRecords(r.Context(), 0) // only calls of tools give records
 		e.Gate.Guard("", e.prepare(w)).ServeHTTP(w, r)
 	})
 	noSession := e.fromAllowedOrigin(e.Gate.Guard("", gate.ServingAnyQuery(refuseSession)).ServeHTTP)
@@ -302,7 +304,8 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			if t.need != "" {
 				need = t.need
 			}
-			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, workspaceID) })
+			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, workspaceID) },
+				web.BeginCall(r.Context(), m.tool))
 		}
 		return e.plan(b, need, content, idOf(messages)), nil
 	}
@@ -356,17 +359,24 @@ type batch struct {
 type counted struct {
 	call
 	key   string
-	times int
+	usage []*web.Call // of each
 }
 
-func (b *batch) add(key string, prepare func() call) {
+// end records the outcome of the calls.
+func (c counted) end(r result) {
+	for _, one := range c.usage {
+		one.Refused, one.Records = r.refused, r.records
+	}
+}
+
+func (b *batch) add(key string, prepare func() call, usage *web.Call) {
 	for i := range b.calls {
-		if b.calls[i].key == key {
-			b.calls[i].times++
+		if one := &b.calls[i]; one.key == key {
+			one.usage = append(one.usage, usage)
 			return
 		}
 	}
-	b.calls = append(b.calls, counted{prepare(), key, 1})
+	b.calls = append(b.calls, counted{prepare(), key, []*web.Call{usage}})
 }
 
 // readStanding returns the function of one call that reads its data in the round trip of the standing: the only call
@@ -390,17 +400,18 @@ func (b *batch) answer(ctx context.Context, caller gate.Caller) (answers, error)
 	given, length := answers{}, 0
 	for _, c := range b.calls {
 		if length > maxAnswers {
-			given[c.key] = failed(tooLong)
+			given[c.key] = failed(tooLong).CallToolResult
 			continue
 		}
-		result, err := c.answer(ctx, caller)
+		found, err := c.answer(ctx, caller)
 		if err != nil {
 			return nil, err
 		}
-		if length += c.times * lengthOf(result); length > maxAnswers && b.messages > 1 {
-			result = failed(tooLong)
+		if length += len(c.usage) * lengthOf(found.CallToolResult); length > maxAnswers && b.messages > 1 {
+			found = failed(tooLong)
 		}
-		given[c.key] = result
+		c.end(found)
+		given[c.key] = found.CallToolResult
 	}
 	return given, nil
 }

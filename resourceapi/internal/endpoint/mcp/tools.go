@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -45,7 +46,7 @@ type call struct {
 	searches bool
 	// answer runs once the gate admitted the request. A mistake that the user can correct is a result; an error fails
 	// the whole request.
-	answer func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error)
+	answer func(ctx context.Context, caller gate.Caller) (result, error)
 }
 
 // prepare parses the arguments. A module that is off and an invalid argument are reported as a result, because an
@@ -53,10 +54,12 @@ type call struct {
 func (t tool) prepare(arguments json.RawMessage, workspaceID uuid.UUID) call {
 	c, err := t.readArguments(arguments, workspaceID)
 	answer := c.answer
-	c.answer = func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+	c.answer = func(ctx context.Context, caller gate.Caller) (result, error) {
 		switch {
 		case t.need != "" && caller.Module != nil:
-			return failed(caller.Module.Message), nil
+			off := failed(caller.Module.Message)
+			off.refused = caller.Module.Kind == apierr.Forbidden
+			return off, nil
 		case err != nil:
 			return failed(err.Error()), nil
 		}
@@ -199,7 +202,7 @@ func (e *Endpoint) readWhoami(rest.Object, uuid.UUID) (call, error) {
 			names = &found
 			return s, err
 		},
-		answer: func(_ context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+		answer: func(_ context.Context, caller gate.Caller) (result, error) {
 			if names == nil {
 				return failed("Call this tool only once in a batch."), nil
 			}
@@ -214,7 +217,7 @@ func (e *Endpoint) readWhoami(rest.Object, uuid.UUID) (call, error) {
 					rest.Time(names.CreatedAt),
 					rest.Time(caller.EndsAt),
 				},
-			})
+			}, 1)
 		},
 	}, nil
 }
@@ -293,7 +296,7 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 		return bounded
 	}
 	var fetched *programme.Page
-	c := call{answer: func(ctx context.Context, _ gate.Caller) (*sdk.CallToolResult, error) {
+	c := call{answer: func(ctx context.Context, _ gate.Caller) (result, error) {
 		if fetched != nil {
 			return e.showPage(query, *fetched)
 		}
@@ -302,7 +305,7 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 			return failed(programme.ErrTooExpensive.Message), nil
 		}
 		if err != nil {
-			return nil, err
+			return result{}, err
 		}
 		return e.showPage(query, found)
 	}}
@@ -317,7 +320,7 @@ func (e *Endpoint) readList(arguments rest.Object, workspaceID uuid.UUID) (call,
 	return c, nil
 }
 
-func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.CallToolResult, error) {
+func (e *Endpoint) showPage(query programme.Query, found programme.Page) (result, error) {
 	records := found.Sink.(*recordSink) // by query.Into
 	p := page{Data: records.data}
 	p.Meta.Count = len(records.data)
@@ -329,7 +332,7 @@ func (e *Endpoint) showPage(query programme.Query, found programme.Page) (*sdk.C
 		p.Meta.NextCursor = programme.SealCursor(e.Cursors, rest.Position{CreatedAt: last.CreatedAt, ID: last.ID},
 			query.WorkspaceID, query.Filter)
 	}
-	return succeeded(p)
+	return succeeded(p, p.Meta.Count)
 }
 
 // unknownProgramme is also the message for a programme of another workspace.
@@ -352,11 +355,11 @@ func (e *Endpoint) readGet(arguments rest.Object, workspaceID uuid.UUID) (call, 
 			fetched = true
 			return s, err
 		},
-		answer: func(ctx context.Context, caller gate.Caller) (*sdk.CallToolResult, error) {
+		answer: func(ctx context.Context, caller gate.Caller) (result, error) {
 			if !fetched {
 				p, err := e.Store.Programme(ctx, caller.WorkspaceID, id)
 				if err != nil && !errors.Is(err, programme.ErrNotFound) {
-					return nil, err
+					return result{}, err
 				}
 				if err == nil {
 					found = &p
@@ -365,7 +368,7 @@ func (e *Endpoint) readGet(arguments rest.Object, workspaceID uuid.UUID) (call, 
 			if found == nil {
 				return failed(unknownProgramme), nil
 			}
-			return succeeded(encode(*found))
+			return succeeded(encode(*found), 1)
 		},
 	}, nil
 }

@@ -82,14 +82,14 @@ func (e *Endpoint) prepareList(r *http.Request, workspaceID uuid.UUID) (gate.Pla
 		return rest.NewPage(encodeRecord, query.Fields, gate.ByteReserver(r.Context()))
 	}
 	var page programme.Page
-	plan := gate.Plan{Serve: func(w http.ResponseWriter, _ *http.Request, _ gate.Caller) error {
+	plan := gate.Plan{Serve: func(w http.ResponseWriter, r *http.Request, _ gate.Caller) error {
 		found, next := page.Sink.(*rest.Page[programme.Programme]), "" // by query.Into
 		if page.More {
 			last := found.Last()
 			at := rest.Position{CreatedAt: last.CreatedAt, ID: last.ID, Until: page.Until}
 			next = programme.SealCursor(e.Cursors, at, workspaceID, query.Filter)
 		}
-		found.Write(w, next)
+		found.Write(w, r, next)
 		return nil
 	}}
 	if query.Filter.Search != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/net/web"
 	"github.com/almonerhq/almoner/shared/rest"
 	"github.com/almonerhq/almoner/shared/server/inflight"
@@ -100,7 +101,9 @@ func (e *Endpoint) decodeImport(r *gate.WriteRequest) effect {
 	text := string(r.Content)
 	r.Refuse(programme.CheckImport(text))
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
-		id, err := writer.AcceptImport(ctx, r.WorkspaceID, r.User, text)
+		web.AddRecords(ctx, 0) // they count when it is processed
+		by := programme.Importer{User: r.User, Credential: r.Credential, Personal: r.Kind == standing.PersonalAccessToken}
+		id, err := writer.AcceptImport(ctx, r.WorkspaceID, by, text)
 		status := e.BaseURL + Path + "/imports/" + id.String()
 		accepted := map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status}
 		answer, err := rest.JSON(http.StatusAccepted, accepted, err)
@@ -200,6 +203,13 @@ func decodeItems[T any](
 			if err != nil {
 				return rest.Answer{}, err
 			}
+			changed := 0
+			for _, one := range all {
+				if one.Err == nil {
+					changed++
+				}
+			}
+			web.AddRecords(ctx, changed)
 			return answerItems(failures, all)
 		}
 	}

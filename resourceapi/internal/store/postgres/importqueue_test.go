@@ -24,7 +24,7 @@ func acceptImport(
 	ctx context.Context, store *Store, workspaceID uuid.UUID, names string,
 ) (id uuid.UUID, err error) {
 	err = write(ctx, store, func(ctx context.Context, w programme.Writer) (err error) {
-		id, err = w.AcceptImport(ctx, workspaceID, uuid.New(), "name\n"+names)
+		id, err = w.AcceptImport(ctx, workspaceID, programme.Importer{User: uuid.New()}, "name\n"+names)
 		return err
 	})
 	return id, err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/resourceapi/internal/programme"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 )
 
 // maxWaiting is about how many imports of one workspace may wait: concurrent ones may each take the last place. Each
@@ -18,13 +19,16 @@ import (
 const maxWaiting = 100
 
 // AcceptImport stores a file until it is processed. It returns programme.ErrImportsWait.
-func (w *writing) AcceptImport(ctx context.Context, workspaceID, user uuid.UUID, content string) (uuid.UUID, error) {
+func (w *writing) AcceptImport(
+	ctx context.Context, workspaceID uuid.UUID, by programme.Importer, content string,
+) (uuid.UUID, error) {
 	t, id := w.transaction(ctx), uuid.Must(uuid.NewV7())
 	stored := t.exec("keep an import", `
-		insert into resource.imports (id, tenant_id, user_id, content) select $1, $2, $3, $4
+		insert into resource.imports (id, tenant_id, user_id, content, credential_id, credential_kind)
+		select $1, $2, $3, $4, $6, $7
 		where (select count(*) from (
 			select from resource.imports where tenant_id = $2 and status = 'accepted' limit $5) w) < $5`,
-		id, workspaceID, user, content, maxWaiting)
+		id, workspaceID, by.User, content, maxWaiting, by.Credential, usage.Kind(by.Personal))
 	t.require(stored > 0, programme.ErrImportsWait)
 	return id, t.err
 }
@@ -127,7 +131,11 @@ func (t *transaction) processImport(taken waitingImport, insertLong insertFunc) 
 	if byExternalID {
 		// The rows are written before the result, because the programmes decide whether they are valid.
 		results := t.upsert(taken.workspaceID, rows, true)
-		t.finishImport(taken, len(rows), programme.RowErrors(rows, results))
+		wrong = programme.RowErrors(rows, results)
+		t.finishImport(taken, len(rows), wrong)
+		if len(wrong) == 0 {
+			t.countImport(taken, len(rows))
+		}
 		return
 	}
 	t.finishImport(taken, len(rows), wrong)
@@ -136,6 +144,9 @@ func (t *transaction) processImport(taken waitingImport, insertLong insertFunc) 
 		insertLong(t, taken.workspaceID, rows)
 	case len(rows) > 0:
 		insertLocked(t, taken.workspaceID, rows)
+	}
+	if len(wrong) == 0 {
+		t.countImport(taken, len(rows))
 	}
 }
 
@@ -170,8 +181,10 @@ func (t *transaction) insertProgrammes(workspaceID uuid.UUID, all []programme.Up
 
 // A waitingImport is an import taken for processing.
 type waitingImport struct {
-	id, workspaceID uuid.UUID
-	content         string
+	id, workspaceID, user uuid.UUID
+	content               string
+	credential            *uuid.UUID // that sent it, or nil if it is not known
+	kind                  string     // of the credential
 }
 
 // takeImport takes an import of the first workspace that has one and whose turn no other worker has. It locks the turn
@@ -184,8 +197,9 @@ func (t *transaction) takeImport(workspaces []uuid.UUID) *waitingImport {
 			where tenant_id = (
 				select tenant_id from resource.import_turns where tenant_id = $1 for update skip locked)`, workspaceID)
 		if turns == 1 && t.row("take an import", `
-			select id, content from resource.imports where tenant_id = $1 and status = 'accepted' and try_at <= now()
-			order by try_at limit 1 for update skip locked`, workspaceID).find(&taken.id, &taken.content) {
+			select id, user_id, content, credential_id, coalesce(credential_kind, '') from resource.imports
+			where tenant_id = $1 and status = 'accepted' and try_at <= now()
+			order by try_at limit 1 for update skip locked`, workspaceID).find(&taken.id, &taken.user, &taken.content, &taken.credential, &taken.kind) {
 			return taken
 		}
 	}

@@ -41,8 +41,9 @@ func (s *Store) Ready(ctx context.Context) error {
 		return notReady(err)
 	}
 	var complete bool
-	err = s.probe.QueryRow(ctx, "select bool_and(to_regprocedure(f) is not null) from unnest($1::text[]) f",
-		accountFunctions).Scan(&complete)
+	err = s.probe.QueryRow(ctx, `
+		select bool_and(to_regprocedure(f) is not null) and to_regclass('account.usage') is not null
+		from unnest($1::text[]) f`, accountFunctions).Scan(&complete)
 	if err != nil {
 		return notReady(err)
 	}

@@ -68,6 +68,7 @@ func (e Endpoints) handler(serve func(http.ResponseWriter, *http.Request) (any, 
 			e.refuse(w, r, err)
 			return
 		}
+		web.AddRecords(r.Context(), 0) // tokens are no records
 		web.JSON(w, http.StatusOK, answer)
 	})
 }

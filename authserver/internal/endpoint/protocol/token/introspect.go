@@ -21,6 +21,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
 	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
@@ -74,14 +75,15 @@ func (e Endpoints) introspect(w http.ResponseWriter, r *http.Request) (out answe
 		}
 		return answer{}, from.name, cmp.Or(err, mistake)
 	}
-	c, s, issued, err := e.Store.Introspection(r.Context(), from.id, client.SecretHash(from.secret), p.query)
+	c, s, issued, err := e.Store.Introspection(r.Context(), from.id, client.SecretHash(from.secret), p.Query)
 	if err == nil {
 		err = authenticated(c, from.secret)
 	}
 	if err != nil {
 		return answer{}, from.name, err
 	}
-	web.RecordCaller(r.Context(), web.Caller{Client: c.ID})
+	p.RecordStanding(r.Context(), s)
+	web.RecordCaller(r.Context(), web.Caller{Client: c.ID, Service: c.ID})
 	if out = e.respond(p, s, issued); out.Active && s.Replaces {
 		if err := e.Store.EndReplaced(r.Context(), s.CredentialID); err != nil {
 			return answer{}, from.name, err
@@ -110,8 +112,7 @@ type answer struct {
 // presented is what the token's text alone tells.
 type presented struct {
 	counts bool // whether the token may be active, so that a query is needed
-	query  standing.Query
-	claims *accesstoken.Claims // nil for a personal access token
+	usage.Presented
 }
 
 // readToken reads the token of the request without a query to Postgres. It looks only at the token's text:
@@ -125,7 +126,7 @@ func (e Endpoints) readToken(r *http.Request, parameters Decoded) (presented, er
 	case text == "":
 		return presented{}, apierr.New(apierr.Invalid, "token is required.")
 	case credential.PersonalAccessToken.Matches(text):
-		return presented{counts: true, query: standing.Query{PATHash: credential.Hash(text)}}, nil
+		return presented{true, usage.OfHash(credential.Hash(text))}, nil
 	}
 	keys, now := e.Keys(), e.Now()
 	claims, err := keys.Verify(text, e.Issuer, now)
@@ -136,22 +137,18 @@ func (e Endpoints) readToken(r *http.Request, parameters Decoded) (presented, er
 		return presented{}, nil
 	}
 	web.RecordGrant(r.Context(), claims.GrantID)
-	return presented{
-		counts: true,
-		query:  standing.Query{GrantID: claims.GrantID, GrantIn: claims.WorkspaceID, KeyID: claims.KeyID},
-		claims: &claims,
-	}, nil
+	return presented{true, usage.OfClaims(claims)}, nil
 }
 
 // respond returns the description of the token, and records the use. s is nil if the credential does not exist.
 func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) answer {
 	// A credential that has only lost its permissions is active: they may come back (contract, section 5).
-	if s == nil || !s.Usable() || (p.claims != nil && !s.Backs(*p.claims)) {
+	if s == nil || !s.Usable() || (p.Claims != nil && !s.Backs(*p.Claims)) {
 		return answer{}
 	}
 	what := *s
-	if p.claims != nil { // the grant may have more permissions than this token
-		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.claims.Scope)
+	if p.Claims != nil { // the grant may have more permissions than this token
+		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.Claims.Scope)
 	}
 	e.Uses.Record(what, netip.Addr{}) // the request comes from the service, and not from where the user is
 	permissions := what.Effective().Strings()
@@ -167,10 +164,10 @@ func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) 
 		WorkspaceID: s.CredentialWorkspace.String(),
 		Permissions: &permissions,
 	}
-	if p.claims != nil {
-		out.ClientID, out.ID, out.Audience = p.claims.ClientID, p.claims.ID, p.claims.Audience
-		out.Expires = min(p.claims.Expires.Unix(), s.EndsAt.Unix()) // the grant may now end earlier
-		out.IssuedAt = p.claims.IssuedAt.Unix()
+	if p.Claims != nil {
+		out.ClientID, out.ID, out.Audience = p.Claims.ClientID, p.Claims.ID, p.Claims.Audience
+		out.Expires = min(p.Claims.Expires.Unix(), s.EndsAt.Unix()) // the grant may now end earlier
+		out.IssuedAt = p.Claims.IssuedAt.Unix()
 	}
 	return out
 }
@@ -288,7 +285,12 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if g := snapshot.Grant; g != nil && g.ClientID == caller.ID && snapshot.Now.Before(g.Ends) {
+	g := snapshot.Grant
+	if g == nil || g.ClientID != caller.ID {
+		return nil
+	}
+	engine.RecordGrant(r.Context(), *g)
+	if snapshot.Now.Before(g.Ends) {
 		return e.Grants.Revoke(r.Context(), *g, grant.ByClient, "client:"+caller.ID.String())
 	}
 	return nil
@@ -296,8 +298,10 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 
 // revokePersonal revokes a personal access token. Its possession is enough: a caller that has it could also use it.
 func (e Endpoints) revokePersonal(r *http.Request, text credential.Secret, actor string) error {
+	hash := credential.Hash(text.Reveal())
+	usage.OfHash(hash).Record(r.Context())
 	event := audit.Event{Actor: actor, Action: audit.TokenRevoked, RequestID: web.RequestID(r.Context())}
-	return e.Store.RevokePresentedToken(r.Context(), credential.Hash(text.Reveal()), event)
+	return e.Store.RevokePresentedToken(r.Context(), hash, event)
 }
 
 // grantOf returns the key of a token's grant, or the zero key. It looks at the token itself and ignores token_type_hint

@@ -15,6 +15,7 @@ create table account.usage (
   primary key (tenant_id, credential_id, day, operation, service_id)
 ) with (fillfactor = 80); -- the counts change often, and no index has them
 create index usage_by_day on account.usage (tenant_id, day);
+create index usage_to_delete on account.usage (day);
 create index usage_by_user on account.usage (user_id, tenant_id, day);
 
 -- The last batch that a process has added, so that a batch whose outcome it did not learn is not added twice.
