@@ -10,6 +10,7 @@ import (
 
 	"github.com/almonerhq/almoner/e2e/harness"
 	"github.com/almonerhq/almoner/shared/client"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
@@ -38,6 +39,13 @@ func wantsUsage(
 	})
 }
 
+// tokenID returns the id of a personal access token.
+func tokenID(t *testing.T, p *harness.Product, token string) string {
+	t.Helper()
+	const find = "select id::text from account.personal_access_tokens where hash = $1"
+	return p.Database.Text(t, find, credential.Hash(token))
+}
+
 // Every operation that takes a credential counts a request once, by its name, with its refusal and its records.
 func TestUsage_EveryOperationCountsOnce(t *testing.T) {
 	s := newSampler(t, inParallel(t))
@@ -49,7 +57,7 @@ func TestUsage_EveryOperationCountsOnce(t *testing.T) {
 			continue
 		}
 		s.ws.Token = s.Database.Token(t, s.ws.Workspace, s.ws.Owner, harness.Everything()...)
-		id := s.Database.Text(t, "select id::text from account.personal_access_tokens where hash = sha256($1)", s.ws.Token)
+		id := tokenID(t, s.Product, s.ws.Token)
 		name := o.Text("operationId")
 		a := s.send(t, s.caller(o), o, s.path(o, here))
 		one := counts{1}
@@ -119,7 +127,7 @@ func TestUsage_CountsToolsGrantsAndServices(t *testing.T) {
 	})
 
 	token := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
-	held := p.Database.Text(t, "select id::text from account.personal_access_tokens where hash = sha256($1)", token)
+	held := tokenID(t, p, token)
 	tools := p.As(token)
 	call := func(name string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":{}}}`

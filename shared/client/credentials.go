@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Credentials gives access to the connections and personal access tokens of the workspace and their usage, its audit log
-// and its connector policy (contract, section 5b). Without account:read:members, it shows those of the caller.
+// Credentials gives access to the connections and personal access tokens of the workspace, their usage, the audit log
+// and the connector policy (contract, section 5b). Without account:read:members, it shows those of the caller.
 type Credentials struct{ c *caller }
 
 // A Person is the user of a credential.

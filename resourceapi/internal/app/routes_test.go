@@ -286,7 +286,8 @@ func TestMyUsage_IsThatOfTheCredential(t *testing.T) {
 			refused, records)
 		select $1, c.id, (now() at time zone 'UTC')::date - ago, c.operation, service, c.kind, $2, c.requests, 1, 10
 		from (values ($3::uuid, 'listProgrammes', 'connection', 5), ($3, 'introspectToken', 'connection', 2),
-				((select id from account.personal_access_tokens where user_id = $2), 'readMe', 'personal_access_token', 9))
+				((select id from account.personal_access_tokens where user_id = $2), 'readMe',
+					'personal_access_token', 9))
 				c (id, operation, kind, requests),
 			unnest(array[1, 40]) ago, unnest(array[gen_random_uuid(), gen_random_uuid()]) service`,
 		workspaceID, user, g.ID)
@@ -315,12 +316,13 @@ func TestMyUsage_IsThatOfTheCredential(t *testing.T) {
 		return record{day(ago), g.ID.String(), "connection", operation, 2 * requests, 2, 20}
 	}
 	first, second := of(1, "listProgrammes", 5), of(1, "introspectToken", 2)
+	third, fourth := of(40, "listProgrammes", 5), of(40, "introspectToken", 2)
 	until := "?to=" + day(1) // the requests of this test count today
 	for query, want := range map[string][]record{
 		until:                                 {first, second},
 		"?to=" + day(2):                       nil,
-		until + "&from=" + day(40):            {first, second, of(40, "listProgrammes", 5), of(40, "introspectToken", 2)},
-		"?from=" + day(40) + "&to=" + day(40): {of(40, "listProgrammes", 5), of(40, "introspectToken", 2)},
+		until + "&from=" + day(40):            {first, second, third, fourth},
+		"?from=" + day(40) + "&to=" + day(40): {third, fourth},
 	} {
 		if got := read(query, header{"Authorization": granted["Authorization"]}); !slices.Equal(got.Data, want) {
 			t.Errorf("%s: %+v, want %+v", query, got.Data, want)
@@ -340,8 +342,8 @@ func TestMyUsage_IsThatOfTheCredential(t *testing.T) {
 	}
 	s.get(path+until+"&cursor="+page.Meta.NextCursor, pat).expect(t, 400, "VALIDATION_ERROR", "")
 	for _, bad := range []string{
-		"?credentialId=" + g.ID.String(), "?from=x", "?from=" + day(93), "?from=" + day(0) + "&to=" + day(1), "?limit=0",
-		"?fields=service",
+		"?credentialId=" + g.ID.String(), "?from=x", "?from=" + day(93), "?from=" + day(0) + "&to=" + day(1),
+		"?limit=0", "?fields=service",
 	} {
 		s.get(path+bad, granted).expect(t, 400, "VALIDATION_ERROR", "")
 	}

@@ -15,8 +15,8 @@ import (
 
 // Usages reads what credentials did.
 type Usages interface {
-	// Usage returns up to limit rows of one credential, the latest day first: those after a row, or the first ones after
-	// the zero Row. Those of introspections by several services are added up.
+	// Usage returns up to limit rows of one credential, the latest day first: those after a row, or the first ones
+	// after the zero Row. Those of introspections by several services are added up.
 	Usage(
 		ctx context.Context, workspaceID, credentialID uuid.UUID, days usage.Days, after usage.Row, limit int,
 	) ([]usage.Row, error)

@@ -67,7 +67,8 @@ func Add(ctx context.Context, db Execer, rows []Row) error {
 func write(ctx context.Context, db Database, writer uuid.UUID, batch int64, rows []Row) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		// A distributed Postgres then visits one node after the other, so that two processes cannot deadlock.
-		if _, err := tx.Exec(ctx, `select set_config('citus.multi_shard_modify_mode', 'sequential', true)`); err != nil {
+		const sequential = `select set_config('citus.multi_shard_modify_mode', 'sequential', true)`
+		if _, err := tx.Exec(ctx, sequential); err != nil {
 			return err
 		}
 		first, err := tx.Exec(ctx, `

@@ -2,12 +2,10 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/web"
-	"github.com/almonerhq/almoner/shared/rest"
 )
 
 var must = testkit.Must
@@ -35,7 +32,7 @@ type site struct {
 	log                                   testkit.Log
 }
 
-const listProgrammes = "/v1/programmes/programmes"
+const listed = "/v1/programmes/programmes"
 
 func newSite(t *testing.T) *site {
 	t.Helper()
@@ -56,8 +53,8 @@ func newSite(t *testing.T) *site {
 		values ($1, 'connector', $2, 'c', '{}', '{}', 'claude', 'https://api.example.org/v1', 'none')`, s.client,
 		s.workspace)
 	s.exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state, ends_at)
-		values ($1, 'connector', $2, $3, $4, '{}', 'https://api.example.org/v1', 'active', now() + interval '1 day')`, s.grant, s.client,
-		s.user, s.workspace)
+		values ($1, 'connector', $2, $3, $4, '{}', 'https://api.example.org/v1', 'active', now() + interval '1 day')`,
+		s.grant, s.client, s.user, s.workspace)
 	s.exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
 		values ($1, $2, $3, $4, 'p', '{}', now())`, s.token, credential.Hash("secret"), s.user, s.workspace)
 	return s
@@ -85,7 +82,8 @@ func (s *site) counter(url string) *Counter {
 func (s *site) rows() map[string]Counts {
 	s.t.Helper()
 	all := map[string]Counts{}
-	rows, _ := testkit.Connect(s.t, s.Owner).Query(s.t.Context(), `select operation || case when kind = 'connection' then '' else ' token' end
+	rows, _ := testkit.Connect(s.t, s.Owner).Query(s.t.Context(), `
+		select operation || case when kind = 'connection' then '' else ' token' end
 		|| case when service_id::text like '0000%' then '' else ' service' end, requests, refused, records
 		from account.usage where day = (now() at time zone 'UTC')::date and user_id = $1`, s.user)
 	var operation string
@@ -150,44 +148,44 @@ func TestCounter_CountsEachRequestByOperation(t *testing.T) {
 		operation       string // "" if it does not count
 		want            Counts
 	}{
-		"a list":               {"GET", listProgrammes, known(s.asGrant()), 7, 200, name, Counts{1, 0, 7}},
-		"an empty list":        {"GET", listProgrammes, known(s.asGrant()), 0, 200, name, Counts{1, 0, 0}},
-		"HEAD":                 {"HEAD", listProgrammes, known(s.asGrant()), 7, 200, name, Counts{1, 0, 0}},
+		"a list":               {"GET", listed, known(s.asGrant()), 7, 200, name, Counts{1, 0, 7}},
+		"an empty list":        {"GET", listed, known(s.asGrant()), 0, 200, name, Counts{1, 0, 0}},
+		"HEAD":                 {"HEAD", listed, known(s.asGrant()), 7, 200, name, Counts{1, 0, 0}},
 		"one record":           {"GET", "/v1/me", known(s.asGrant()), -1, 200, "readMe", Counts{1, 0, 1}},
 		"not modified":         {"GET", "/v1/me", known(s.asGrant()), -1, 304, "readMe", Counts{1, 0, 0}},
-		"a write":              {"POST", listProgrammes, known(s.asGrant()), -1, 201, "createProgramme", Counts{1, 0, 1}},
-		"a bad request":        {"POST", listProgrammes, known(s.asGrant()), -1, 400, "createProgramme", Counts{1, 0, 0}},
-		"an outage":            {"GET", listProgrammes, known(s.asGrant()), 3, 503, name, Counts{1, 0, 0}},
-		"401":                  {"GET", listProgrammes, known(s.asGrant()), -1, 401, name, Counts{1, 1, 0}},
-		"403":                  {"GET", listProgrammes, known(s.asGrant()), -1, 403, name, Counts{1, 1, 0}},
-		"429":                  {"GET", listProgrammes, known(s.asGrant()), -1, 429, name, Counts{1, 1, 0}},
-		"a token":              {"GET", listProgrammes, known(s.asToken()), 1, 200, name + " token", Counts{1, 0, 1}},
+		"a write":              {"POST", listed, known(s.asGrant()), -1, 201, "createProgramme", Counts{1, 0, 1}},
+		"a bad request":        {"POST", listed, known(s.asGrant()), -1, 400, "createProgramme", Counts{1, 0, 0}},
+		"an outage":            {"GET", listed, known(s.asGrant()), 3, 503, name, Counts{1, 0, 0}},
+		"401":                  {"GET", listed, known(s.asGrant()), -1, 401, name, Counts{1, 1, 0}},
+		"403":                  {"GET", listed, known(s.asGrant()), -1, 403, name, Counts{1, 1, 0}},
+		"429":                  {"GET", listed, known(s.asGrant()), -1, 429, name, Counts{1, 1, 0}},
+		"a token":              {"GET", listed, known(s.asToken()), 1, 200, name + " token", Counts{1, 0, 1}},
 		"MCP with a slash":     {"POST", "/mcp/", known(s.asGrant()), 0, 200, "sendMessage", Counts{1, 0, 0}},
 		"introspected":         {"GET", "/v1/me", known(introspected), 0, 200, "readMe token service", Counts{1, 0, 0}},
-		"no credential":        {"GET", listProgrammes, known(web.Caller{User: s.user}), -1, 200, "", Counts{}},
-		"anonymous":            {"GET", listProgrammes, known(web.Caller{}), -1, 401, "", Counts{}},
+		"no credential":        {"GET", listed, known(web.Caller{User: s.user}), -1, 200, "", Counts{}},
+		"anonymous":            {"GET", listed, known(web.Caller{}), -1, 401, "", Counts{}},
 		"no operation":         {"GET", "/v1/nothing", known(s.asGrant()), -1, 404, "", Counts{}},
-		"of the other service": {"GET", "/v1/account/tenants/{tenantId}/tokens", known(s.asGrant()), 1, 200, "", Counts{}},
+		"of the other service": {"GET", "/v1/account/oauth/jwks", known(s.asGrant()), 1, 200, "", Counts{}},
 
 		"a token that was not looked up": {
-			"GET", listProgrammes, presented(OfHash(credential.Hash("secret"))), -1, 429, name + " token", Counts{1, 1, 0},
+			"GET", listed, presented(OfHash(credential.Hash("secret"))), -1, 429, name + " token", Counts{1, 1, 0},
 		},
 		"an unknown token": {
-			"GET", listProgrammes, presented(OfHash(credential.Hash("other"))), -1, 401, "", Counts{},
+			"GET", listed, presented(OfHash(credential.Hash("other"))), -1, 401, "", Counts{},
 		},
 		"a grant that was not looked up": {
-			"GET", listProgrammes, presented(OfClaims(s.claims())), -1, 401, name, Counts{1, 1, 0},
+			"GET", listed, presented(OfClaims(s.claims())), -1, 401, name, Counts{1, 1, 0},
 		},
 		"claims of another user": {
-			"GET", listProgrammes, presented(claims(func(c *accesstoken.Claims) { c.Subject = uuid.New() })), -1, 401, "",
+			"GET", listed, presented(claims(func(c *accesstoken.Claims) { c.Subject = uuid.New() })), -1, 401, "",
 			Counts{},
 		},
 		"a removed key": {
-			"GET", listProgrammes, presented(claims(func(c *accesstoken.Claims) { c.KeyID = "old" })), -1, 401, "",
+			"GET", listed, presented(claims(func(c *accesstoken.Claims) { c.KeyID = "old" })), -1, 401, "",
 			Counts{},
 		},
 		"looked up": {
-			"GET", listProgrammes, func(ctx context.Context) {
+			"GET", listed, func(ctx context.Context) {
 				p := OfClaims(s.claims())
 				p.Record(ctx)
 				p.RecordStanding(ctx, &standing.Standing{
@@ -200,7 +198,7 @@ func TestCounter_CountsEachRequestByOperation(t *testing.T) {
 			}, 2, 200, name, Counts{1, 0, 2},
 		},
 		"looked up and unknown": {
-			"GET", listProgrammes, func(ctx context.Context) {
+			"GET", listed, func(ctx context.Context) {
 				p := OfHash(credential.Hash("secret"))
 				p.Record(ctx)
 				p.RecordStanding(ctx, nil)
@@ -253,144 +251,6 @@ func TestCounter_CountsCallsOfRequest(t *testing.T) {
 	}
 }
 
-// Two processes, one of each service, count and write at the same time (C1).
-func TestCounter_TwoProcessesCountExactly(t *testing.T) {
-	s := newSite(t)
-	const senders, requests = 4, 200
-	processes := []*Counter{s.counter(s.Resourceapi), s.counter(s.Authserver)}
-	var sending sync.WaitGroup
-	for _, c := range processes {
-		for range senders {
-			sending.Go(func() {
-				for n := range requests {
-					caller := s.asToken()
-					if n%2 == 0 {
-						caller = s.asGrant()
-					}
-					send(t, c, "GET", listProgrammes, func(ctx context.Context) int {
-						web.RecordCaller(ctx, caller)
-						web.AddRecords(ctx, 3)
-						return 200
-					})
-				}
-			})
-		}
-	}
-	done := make(chan struct{})
-	var writing sync.WaitGroup
-	for _, c := range processes {
-		writing.Go(func() {
-			for {
-				if err := c.flush(t.Context()); err != nil {
-					t.Error(err)
-				}
-				select {
-				case <-done:
-					return
-				default:
-				}
-			}
-		})
-	}
-	sending.Wait()
-	close(done)
-	writing.Wait()
-	for _, c := range processes {
-		must(t, c.flush(t.Context()))
-	}
-	want := Counts{senders * requests, 0, 3 * senders * requests}
-	if got := s.rows(); got["listProgrammes"] != want || got["listProgrammes token"] != want {
-		t.Errorf("%v, want %v twice", got, want)
-	}
-}
-
-// cutting is a database whose connection is cut: before the first commit arrives, or after it was made.
-type cutting struct {
-	Database
-	made bool // the commit
-	left int  // commits until the connection is good
-}
-
-type cutTransaction struct {
-	pgx.Tx
-	from *cutting
-}
-
-func (c *cutting) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := c.Database.Begin(ctx)
-	return cutTransaction{tx, c}, err
-}
-
-func (c cutTransaction) Commit(ctx context.Context) error {
-	if c.from.left--; c.from.left < 0 {
-		return c.Tx.Commit(ctx)
-	}
-	if c.from.made {
-		_ = c.Tx.Commit(ctx)
-	} else {
-		_ = c.Tx.Rollback(ctx)
-	}
-	return errors.New("the connection is cut")
-}
-
-// A batch counts once, whether or not the commit whose outcome is unknown was made (C2). What is counted meanwhile
-// follows in the next one.
-func TestCounter_RepeatedBatchCountsOnce(t *testing.T) {
-	for _, made := range []bool{true, false} {
-		s := newSite(t)
-		c := s.counter(s.Resourceapi)
-		c.db = &cutting{c.db, made, 2}
-		list := func() {
-			send(t, c, "GET", listProgrammes, func(ctx context.Context) int {
-				web.RecordCaller(ctx, s.asGrant())
-				return 200
-			})
-		}
-		list()
-		for range 2 {
-			if err := c.flush(t.Context()); err == nil {
-				t.Error("a cut connection is no error")
-			}
-			list()
-		}
-		must(t, c.flush(t.Context()))
-		must(t, c.flush(t.Context()))
-		if got := s.rows()["listProgrammes"]; got != (Counts{3, 0, 3}) {
-			t.Errorf("made %t: %v, want 3 requests", made, got)
-		}
-	}
-}
-
-// While Postgres does not answer, requests go on, and their counts stay (C3). Close writes them.
-func TestCounter_OutageLosesNothing(t *testing.T) {
-	s := newSite(t)
-	c := s.counter(s.Resourceapi)
-	list := func(as func(context.Context)) {
-		send(t, c, "GET", listProgrammes, func(ctx context.Context) int {
-			as(ctx)
-			return 503
-		})
-	}
-	asGrant := func(ctx context.Context) { web.RecordCaller(ctx, s.asGrant()) }
-	asToken := OfHash(credential.Hash("secret")).Record
-	list(asGrant)
-	restore := s.Cut(t)
-	for range 2 {
-		if err := c.flush(t.Context()); err == nil {
-			t.Error("an outage is no error")
-		}
-		list(asGrant)
-		list(asToken)
-	}
-	restore()
-	c.running.Go(c.run)
-	c.Close()
-	got := s.rows()
-	if got["listProgrammes"] != (Counts{Requests: 3}) || got["listProgrammes token"] != (Counts{Requests: 2}) {
-		t.Errorf("%v, want 3 requests and 2 of the token", got)
-	}
-}
-
 // Memory is bounded: what exceeds it is dropped, which the log says once.
 func TestCounter_DropsRowsBeyondItsBound(t *testing.T) {
 	var log testkit.Log
@@ -413,10 +273,10 @@ func TestCounter_DropsRowsBeyondItsBound(t *testing.T) {
 func TestCounter_UsualRequestAllocatesNothing(t *testing.T) {
 	s := newSite(t)
 	c := s.counter(s.Resourceapi)
-	send(t, c, "GET", listProgrammes, func(ctx context.Context) int {
+	send(t, c, "GET", listed, func(ctx context.Context) int {
 		web.RecordCaller(ctx, s.asGrant())
-		r := httptest.NewRequestWithContext(ctx, "GET", listProgrammes, nil)
-		allocated := testing.AllocsPerRun(100, func() { c.Ends(r, web.Outcome{Route: listProgrammes, Status: 200}) })
+		r := httptest.NewRequestWithContext(ctx, "GET", listed, nil)
+		allocated := testing.AllocsPerRun(100, func() { c.Ends(r, web.Outcome{Route: listed, Status: 200}) })
 		if allocated != 0 {
 			t.Errorf("%v allocations", allocated)
 		}
@@ -427,44 +287,12 @@ func TestCounter_UsualRequestAllocatesNothing(t *testing.T) {
 func BenchmarkCounter(b *testing.B) {
 	c, err := newCounter(nil, openapi.Resourceapi, time.Now, slog.New(slog.DiscardHandler))
 	must(b, err)
-	send(b, c, "GET", listProgrammes, func(ctx context.Context) int {
+	send(b, c, "GET", listed, func(ctx context.Context) int {
 		web.RecordCaller(ctx, web.Caller{Credential: uuid.New(), Workspace: uuid.New(), User: uuid.New()})
-		r := httptest.NewRequestWithContext(ctx, "GET", listProgrammes, nil)
+		r := httptest.NewRequestWithContext(ctx, "GET", listed, nil)
 		for b.Loop() {
-			c.Ends(r, web.Outcome{Route: listProgrammes, Status: 200})
+			c.Ends(r, web.Outcome{Route: listed, Status: 200})
 		}
 		return 200
 	})
-}
-
-// The days of a list are valid and at most 92 apart.
-func TestReadDays_AreAtMost92Apart(t *testing.T) {
-	now := time.Date(2026, 11, 30, 23, 59, 0, 0, time.FixedZone("", -3600)) // the next day in UTC
-	for raw, want := range map[string]string{
-		"":                              "2026-11-02 2026-12-01",
-		"limit=1":                       "2026-11-02 2026-12-01",
-		"to=2026-03-01":                 "2026-01-31 2026-03-01",
-		"from=2026-09-01":               "2026-09-01 2026-12-01",
-		"from=2026-08-31":               "2026-08-31 2026-12-01",
-		"from=2026-08-30":               "from: Must be at most 92 days before to.",
-		"from=2026-01-01&to=2026-01-01": "2026-01-01 2026-01-01",
-		"from=2026-01-02&to=2026-01-01": "from: Must not be after to.",
-		"from=2026-12-02":               "from: Must not be after to.",
-		"from=2026-1-1":                 "from: Must be a day: YYYY-MM-DD.",
-		"to=0000-12-31":                 "to: Must be a day: YYYY-MM-DD.",
-		"to=0001-01-01":                 "0001-01-01 0001-01-01",
-		"to=2026-02-30":                 "to: Must be a day: YYYY-MM-DD.",
-		"to=":                           "to: Must be a day: YYYY-MM-DD.",
-		"to=2026-01-01T00:00:00Z":       "to: Must be a day: YYYY-MM-DD.",
-		"to=2026-01-01&to=2026-01-02":   "to: Must be sent only once.",
-	} {
-		days, err := ReadDays(raw, now)
-		got := days.From.Format(time.DateOnly) + " " + days.To.Format(time.DateOnly)
-		if problems, invalid := errors.AsType[rest.Problems](err); invalid {
-			got = strings.Join(problems.Lines(), "; ")
-		}
-		if got != want {
-			t.Errorf("%q: %s, want %s", raw, got, want)
-		}
-	}
 }

@@ -3,14 +3,15 @@
 // A Counter watches the requests of a process. It counts in memory, and adds the counts to account.usage in batches, so
 // that no request waits for it. Its rules:
 //
-//   - C1: a request counts once, for the credential that it presents, whatever the answer; an unknown credential counts
-//     nowhere. A credential that was not looked up, because the request was refused before, is looked up with the batch.
+//   - C1: a request counts once, for the credential that it presents, whatever the answer; an unknown credential
+//     counts nowhere. A credential that was not looked up, because the request was refused before that, is looked up
+//     with the batch.
 //   - C2: a batch counts once. It has a number, which its transaction stores in account.usage_writers: a batch whose
 //     outcome is not known, because the connection was lost, is sent again with the same number.
 //   - C3: while Postgres does not answer, the counts stay in memory, up to maxRows.
 //
 // What handlers know is recorded with package web: tools (web.BeginCall) and the number of records (web.AddRecords).
-// account.standing's UsageRecorder is something else: it records when a credential was last used.
+// The UsageRecorder of package standing is something else: it records when a credential was last used.
 package usage
 
 import (

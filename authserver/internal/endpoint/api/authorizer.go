@@ -101,8 +101,8 @@ func lacking(permission perm.Permission) error {
 		" of the user and of the credential. Ask an administrator of the workspace to grant it.")
 }
 
-// identify parses the credential of the request. It does no I/O. It records an authentic one, so that its requests count
-// even if they are refused before it is looked up.
+// identify parses the credential of the request. It does no I/O. It records an authentic one, so that its requests
+// count even if they are refused before it is looked up.
 func (d *Deps) identify(r *http.Request) (held usage.Presented, err error) {
 	token, err := rest.BearerToken(r.Header)
 	if errors.Is(err, rest.ErrEmptyToken) {

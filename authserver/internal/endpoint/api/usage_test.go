@@ -71,7 +71,8 @@ func TestUsage_IsListedByDayAndOperation(t *testing.T) {
 		b.Wants(bad, b.send("GET", usagePath+bad, ""), 400, "invalid_request")
 	}
 	b.token = b.Fixture.Token(developer, perm.AccountAPIAccess)
-	if _, ids, _ := b.listed(usagePath+until+"&from="+b.day(93), "credentialId"); !slices.Equal(ids, []string{own, own}) {
+	all := usagePath + until + "&from=" + b.day(93)
+	if _, ids, _ := b.listed(all, "credentialId"); !slices.Equal(ids, []string{own, own}) {
 		t.Errorf("a member without account:read:members lists %v", ids)
 	}
 	if _, ids, _ := b.listed(usagePath+"?credentialId="+other, "credentialId"); len(ids) > 0 {

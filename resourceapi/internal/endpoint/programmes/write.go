@@ -102,7 +102,8 @@ func (e *Endpoint) decodeImport(r *gate.WriteRequest) effect {
 	r.Refuse(programme.CheckImport(text))
 	return func(ctx context.Context, writer programme.Writer) (rest.Answer, error) {
 		web.AddRecords(ctx, 0) // they count when it is processed
-		by := programme.Importer{User: r.User, Credential: r.Credential, Personal: r.Kind == standing.PersonalAccessToken}
+		personal := r.Kind == standing.PersonalAccessToken
+		by := programme.Importer{User: r.User, Credential: r.Credential, Personal: personal}
 		id, err := writer.AcceptImport(ctx, r.WorkspaceID, by, text)
 		status := e.BaseURL + Path + "/imports/" + id.String()
 		accepted := map[string]any{"id": id, "status": programme.ImportAccepted, "statusUrl": status}

@@ -199,7 +199,8 @@ func (t *transaction) takeImport(workspaces []uuid.UUID) *waitingImport {
 		if turns == 1 && t.row("take an import", `
 			select id, user_id, content, credential_id, coalesce(credential_kind, '') from resource.imports
 			where tenant_id = $1 and status = 'accepted' and try_at <= now()
-			order by try_at limit 1 for update skip locked`, workspaceID).find(&taken.id, &taken.user, &taken.content, &taken.credential, &taken.kind) {
+			order by try_at limit 1 for update skip locked`, workspaceID).
+			find(&taken.id, &taken.user, &taken.content, &taken.credential, &taken.kind) {
 			return taken
 		}
 	}

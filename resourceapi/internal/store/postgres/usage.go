@@ -37,9 +37,9 @@ func (s *Store) Usage(
 	return found, outcome(err)
 }
 
-// countImport counts the records of an import for the credential that sent it, whose request has been counted (contract,
-// section 5b). It is last, because it locks a row that other processes need. An import that the previous release
-// accepted has no credential.
+// countImport counts the records of an import for the credential that sent it, whose request has been counted
+// (contract, section 5b). It is last, because it locks a row that other processes need. An import that the previous
+// release accepted has no credential.
 func (t *transaction) countImport(taken waitingImport, records int) {
 	if t.err != nil || taken.credential == nil {
 		return
