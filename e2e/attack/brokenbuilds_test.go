@@ -51,7 +51,7 @@ func brokenBuilds() []brokenBuild {
 			change(clientFile, "\t\"slices\"\n", "\t\"slices\"\n\t\"strings\"\n")),
 		without("token scope not limited by the grant", "TestAccessToken_ClaimedScopeGrantsNothing",
 			"a token claimed a permission beyond its grant",
-			change(accessFile, `return s.CredentialPermissions.Intersect(p.claims.Scope)`, `return p.claims.Scope`)),
+			change(accessFile, `return s.CredentialPermissions.Intersect(p.Claims.Scope)`, `return p.Claims.Scope`)),
 		without("PKCE optional", "TestPKCE_VerifierIsRequiredAfterFailedAttempts",
 			"a code was exchanged without its verifier",
 			change("authserver/internal/oauth/engine/granttypes.go",
