@@ -21,7 +21,7 @@ const (
 	serveFile       = "shared/net/web/serve.go"
 	rotateFile      = "authserver/internal/store/redis/lua/rotate.lua"
 	exchangeFile    = "authserver/internal/store/redis/lua/exchange.lua"
-	accessFile      = "resourceapi/internal/gate/access.go"
+	decisionFile    = "shared/contract/standing/decision.go"
 	tokenFile       = "authserver/internal/endpoint/protocol/token/handler.go"
 	refusalsFile    = "authserver/internal/oauth/engine/refusals.go"
 )
@@ -69,7 +69,7 @@ var membershipCached = []harness.Fault{
 }
 
 // workspaceNotCompared accepts a credential of one workspace in another one of which its user is a member.
-var workspaceNotCompared = change(accessFile, "	case s.CredentialWorkspace != workspaceID:\n", "	case false:\n")
+var workspaceNotCompared = change(decisionFile, `case s.CredentialWorkspace != d.WorkspaceID:`, `case false:`)
 
 // tokenLogged logs the parameters of each token request, as a developer might while debugging.
 var tokenLogged = change(tokenFile, "		asked := request(r, parameters)\n",

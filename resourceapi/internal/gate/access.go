@@ -23,32 +23,41 @@ import (
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
-// access is step 3: it checks whether the credential may do this in the workspace now. A workspace that does not
+// decide decides steps 3 and 4. need is empty if membership suffices.
+func (g *Gate) decide(
+	held presented, s standing.Standing, workspaceID uuid.UUID, need perm.Permission,
+) standing.Refusal {
+	s.CredentialPermissions = held.granted(s)
+	demand := standing.Demand{WorkspaceID: workspaceID, ForAssistants: g.Resource.forAssistants}
+	if need != "" {
+		demand.Permissions = perm.Set{need}
+	}
+	return s.Decide(demand)
+}
+
+// access is step 3: the refusal of a credential that may not do this in the workspace now. A workspace that does not
 // exist and one that the caller does not belong to get the same response.
 func (g *Gate) access(
-	ctx context.Context, held presented, s standing.Standing, workspaceID uuid.UUID, need perm.Permission,
+	ctx context.Context, held presented, s standing.Standing, need perm.Permission, refusal standing.Refusal,
 ) error {
-	granted := held.granted(s)
-	switch {
-	case s.CredentialWorkspace != workspaceID:
+	switch refusal {
+	case standing.OtherWorkspace:
 		return apierr.New(apierr.Forbidden,
 			"This credential is not for the workspace in X-Tenant-Id. Use a credential that was created in that "+
 				"workspace.")
-	case !s.Member:
+	case standing.NotMember:
 		return apierr.New(apierr.Forbidden,
 			"You are no longer a member of this workspace. Ask an administrator of the workspace to add you.")
-	case s.ConnectorsOff() || (g.Resource.forAssistants && !s.LLMIntegration):
+	case standing.LLMOff:
 		return apierr.New(apierr.Forbidden,
 			"LLM integration is off in this workspace, so connectors have no access. An administrator of the "+
 				"workspace can turn it on.")
-	case need == "":
-		return nil
-	case !s.MemberPermissions.Has(need):
+	case standing.MemberLacks:
 		return apierr.New(apierr.Forbidden,
 			"You do not have the permission "+string(need)+" in this workspace. Ask an administrator of the workspace "+
 				"to grant it.")
-	case !granted.Has(need):
-		return g.refuseMissing(ctx, held, granted, need)
+	case standing.CredentialLacks:
+		return g.refuseMissing(ctx, held, held.granted(s), need)
 	}
 	return nil
 }
@@ -85,24 +94,23 @@ func (g *Gate) refuseMissing(ctx context.Context, held presented, granted perm.S
 	}
 }
 
-// refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module, nor a route
-// that needs no permission of a module.
-func (g *Gate) refuseModule(s standing.Standing, need perm.Permission) error {
-	if refusal := module(s); refusal != nil && !g.Resource.forAssistants && need.OfModule() {
-		return refusal
+// refuseModule is step 4. It never refuses on the MCP endpoint, where the tool's result reports the module.
+func (g *Gate) refuseModule(refusal standing.Refusal) error {
+	if words := module(refusal); words != nil && !g.Resource.forAssistants {
+		return words
 	}
 	return nil
 }
 
 // module returns why a module cannot be used, or nil. Only the operator of the server can enable and provision a module
 // (authserver admin modules set), so the 503 has no Retry-After (spec 7.2).
-func module(s standing.Standing) *apierr.Error {
-	switch {
-	case !s.ModuleEnabled:
+func module(refusal standing.Refusal) *apierr.Error {
+	switch refusal {
+	case standing.ModuleDisabled:
 		return &apierr.Error{Kind: apierr.Forbidden, Code: "MODULE_NOT_ENABLED",
 			Message: "This module is not enabled in this workspace. Ask the administrator who operates this " +
 				"server to enable it: members of the workspace cannot."}
-	case !s.ModuleProvisioned:
+	case standing.ModuleUnavailable:
 		return apierr.New(apierr.NotProvisioned,
 			"This module is enabled but not set up in this workspace yet. Trying again does not help. Ask the "+
 				"administrator who operates this server to set it up.")
@@ -164,10 +172,11 @@ func (g *Gate) readmit(ctx context.Context, held presented, workspaceID uuid.UUI
 	if err != nil {
 		return err
 	}
-	if err := g.access(ctx, held, s, workspaceID, need); err != nil {
+	refusal := g.decide(held, s, workspaceID, need)
+	if err := g.access(ctx, held, s, need, refusal); err != nil {
 		return err
 	}
-	return g.refuseModule(s, need)
+	return g.refuseModule(refusal)
 }
 
 // presented is a credential as parsed from the request. It is not trusted until checkStanding has checked its standing.

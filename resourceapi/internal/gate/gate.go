@@ -187,11 +187,12 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 	if err != nil {
 		return Plan{}, Caller{}, err
 	}
+	refusal := g.decide(held, s, workspaceID, need)
 	steps := []func() error{
-		func() error { return workspaceErr },                                      // 2. the workspace is named
-		func() error { return g.access(r.Context(), held, s, workspaceID, need) }, // 3. the caller may do this there
-		func() error { return g.refuseModule(s, need) },                           // 4. the module works there
-		func() error { return planErr },                                           // 5. the parameters are valid
+		func() error { return workspaceErr },                                  // 2. the workspace is named
+		func() error { return g.access(r.Context(), held, s, need, refusal) }, // 3. the caller may do this there
+		func() error { return g.refuseModule(refusal) },                       // 4. the module works there
+		func() error { return planErr },                                       // 5. the parameters are valid
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -211,7 +212,7 @@ func (g *Gate) admit(r *http.Request, held presented, need perm.Permission, prep
 		c.ClientID = held.Claims.ClientID
 	}
 	if g.Resource.forAssistants {
-		c.Module = module(s)
+		c.Module = module(refusal)
 	}
 	return plan, c, nil
 }

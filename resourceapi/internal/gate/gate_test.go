@@ -171,7 +171,7 @@ func TestAccess_RefusesByStandingInWorkspace(t *testing.T) {
 		if c.kind != standing.PersonalAccessToken {
 			held.Claims = &accesstoken.Claims{Scope: all}
 		}
-		err := c.gate.access(t.Context(), held, s, workspaceID, c.need)
+		err := c.gate.access(t.Context(), held, s, c.need, c.gate.decide(held, s, workspaceID, c.need))
 		if (err != nil) != (c.refusal != "") || err != nil &&
 			(apierr.Of(err).Kind != apierr.Forbidden || !strings.Contains(err.Error(), c.refusal)) {
 			t.Errorf("%s on %s, need %q: %v, want %q", c.kind, c.gate.audience, c.need, err, c.refusal)
@@ -230,15 +230,25 @@ func TestRefuseModule_IsOfModulesAndOfTheAPIAlone(t *testing.T) {
 		{false, false, "MODULE_NOT_ENABLED"},
 		{true, false, "TENANT_NOT_PROVISIONED"},
 	} {
-		s := standing.Standing{ModuleEnabled: c.enabled, ModuleProvisioned: c.provisioned}
-		if err := api.refuseModule(s, perm.ProgrammesRead); (err != nil) != (c.code != "") ||
+		all := perm.NewSet(perm.ProgrammesRead, perm.AccountReadMembers)
+		s := standing.Standing{
+			State:                 standing.Active,
+			CredentialPermissions: all,
+			Member:                true,
+			MemberPermissions:     all,
+			LLMIntegration:        true,
+			ModuleEnabled:         c.enabled,
+			ModuleProvisioned:     c.provisioned,
+		}
+		refuse := func(g *Gate, need perm.Permission) error {
+			return g.refuseModule(g.decide(presented{}, s, uuid.Nil, need))
+		}
+		if err := refuse(api, perm.ProgrammesRead); (err != nil) != (c.code != "") ||
 			err != nil && apierr.Of(err).StableCode() != c.code {
 			t.Errorf("%+v: %v", c, err)
 		}
 		for _, err := range []error{
-			api.refuseModule(s, ""),
-			api.refuseModule(s, perm.AccountReadMembers),
-			mcp.refuseModule(s, perm.ProgrammesRead),
+			refuse(api, ""), refuse(api, perm.AccountReadMembers), refuse(mcp, perm.ProgrammesRead),
 		} {
 			if err != nil {
 				t.Errorf("%+v: a route without a module, or a tool, is refused: %v", c, err)

@@ -71,16 +71,17 @@ func (d *Deps) admit(r *http.Request, held usage.Presented) (audit.Actor, error)
 	if err != nil {
 		return audit.Actor{}, err
 	}
-	if malformed != nil || !s.Usable() || s.CredentialWorkspace != workspaceID {
+	needs := perm.NewSet(perm.AccountAPIAccess)
+	refusal := s.Decide(standing.Demand{WorkspaceID: workspaceID, Permissions: needs})
+	switch {
+	case malformed == nil && refusal == standing.Allowed:
+	case malformed == nil && (refusal == standing.MemberLacks || refusal == standing.CredentialLacks):
+		return audit.Actor{}, lacking(perm.AccountAPIAccess)
+	default:
 		return audit.Actor{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
 	}
-	permissions := s.Effective()
-	if !permissions.Has(perm.AccountAPIAccess) {
-		return audit.Actor{}, lacking(perm.AccountAPIAccess)
-	}
 	d.Uses.Record(s, web.ClientAddress(r.Context()))
-	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID}
-	allowed.Permissions = perm.NewSet(perm.AccountAPIAccess)
+	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID, Permissions: needs}
 	if s.Kind == standing.PersonalAccessToken {
 		allowed.TokenID = s.CredentialID
 	} else {
@@ -89,7 +90,7 @@ func (d *Deps) admit(r *http.Request, held usage.Presented) (audit.Actor, error)
 	return audit.Actor{
 		WorkspaceID:   workspaceID,
 		UserID:        s.UserID,
-		Permissions:   permissions,
+		Permissions:   s.Effective(),
 		RequestID:     web.RequestID(r.Context()),
 		Authorization: allowed,
 	}, nil
