@@ -94,15 +94,19 @@ func forWorkspace(t *testing.T) []openapi.Operation {
 	return operations
 }
 
-// required returns the permissions that the description says an operation requires, first the one of the route.
-func required(t *testing.T, o openapi.Operation) (all []perm.Permission) {
+// required returns the permissions that the description says an operation requires, first the one of the route. Its
+// text names them too.
+func required(t *testing.T, o openapi.Operation) []perm.Permission {
 	t.Helper()
 	sentence := regexp.MustCompile(`(?s)Requires\s.*?\.(\s|$)`).FindString(o.Text("description"))
-	for _, name := range regexp.MustCompile("`([a-z:]+)`").FindAllStringSubmatch(sentence, -1) {
-		all = append(all, perm.Permission(name[1]))
-	}
-	if len(all) == 0 {
+	all, called := o.Permissions()
+	if !called || len(all) == 0 {
 		t.Fatalf("%s %s is described without its permission", o.Method, o.Path)
+	}
+	for _, p := range all {
+		if !strings.Contains(sentence, "`"+string(p)+"`") {
+			t.Errorf("%s %s does not say that it requires %s", o.Method, o.Path, p)
+		}
 	}
 	return all
 }

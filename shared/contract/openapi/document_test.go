@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
@@ -249,5 +250,48 @@ func TestDeprecated_MatchesDescription(t *testing.T) {
 	}
 	for name := range announced {
 		t.Errorf("%s is not described", name)
+	}
+}
+
+// An operation that a member's credential can call says which permissions it demands, and no other does. Names of tools
+// and operations are told apart.
+func TestDemands_AreThoseOfOperationsWithCredential(t *testing.T) {
+	d := described(t)
+	demands, err := Demands()
+	if err != nil || len(demands) < 40 {
+		t.Fatalf("%d demands, %v", len(demands), err)
+	}
+	named := 0
+	for _, o := range d.Operations() {
+		takes := slices.ContainsFunc(o.List("security"), func(one any) bool {
+			return one.(Object).Value("bearer") != nil || one.(Object).Value("assistant") != nil
+		})
+		permissions, called := o.Permissions()
+		demand, listed := demands[o.Text("operationId")]
+		if called != takes || listed != takes {
+			t.Errorf("%s %s takes a member's credential: %t, has x-permissions: %t", o.Method, o.Path, takes, called)
+		}
+		for _, p := range permissions {
+			if !perm.Known(p) {
+				t.Errorf("%s %s demands %q", o.Method, o.Path, p)
+			}
+		}
+		if takes && (demand.Anywhere != strings.HasPrefix(o.Path, "/v1/me") ||
+			demand.ForAssistants != (o.Path == "/mcp") ||
+			demand.Permissions.Scope() != permissions.Scope()) {
+			t.Errorf("%s %s: %+v", o.Method, o.Path, demand)
+		}
+		for tool, permissions := range o.Tools() {
+			named++
+			if demand := demands[tool]; !demand.ForAssistants || demand.Permissions.Scope() != permissions.Scope() {
+				t.Errorf("tool %s: %+v", tool, demand)
+			}
+		}
+		if called {
+			named++
+		}
+	}
+	if named != len(demands) {
+		t.Errorf("%d names have %d demands", named, len(demands)) // two of one name
 	}
 }

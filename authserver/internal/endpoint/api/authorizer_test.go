@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
@@ -263,4 +265,37 @@ func TestBounds_WorkspaceHas1000Applications(t *testing.T) {
 	b.Fixture.Exec(`update account.oauth_clients set deleted_at = now()
 		where id = (select id from account.oauth_clients where tenant_id = $1 limit 1)`, b.Fixture.WorkspaceID)
 	b.Wants("after one was deleted", b.send("POST", clients, confidential(nil)), 201, "")
+}
+
+// Each route demands the permissions that its description says, of the credential and of its user, and no other.
+func TestRoutes_DemandDescribedPermissions(t *testing.T) {
+	b := newTestEnv(t)
+	document, err := openapi.New(apitest.Issuer)
+	b.Must(err)
+	checked := 0
+	for _, o := range document.Operations() {
+		needs, called := o.Permissions()
+		if o.Service != openapi.Authserver || !called {
+			continue
+		}
+		checked++
+		path := regexp.MustCompile(`\{\w+\}`).ReplaceAllStringFunc(o.Path, func(name string) string {
+			if name == "{tenantId}" {
+				return b.Fixture.WorkspaceID.String()
+			}
+			return uuid.NewString()
+		})
+		path = path[len(b.base):]
+		for _, p := range needs {
+			token := b.Fixture.Token(b.manager, perm.FullSet().Without(perm.NewSet(p))...)
+			b.Wants(o.Text("operationId")+" without "+string(p), b.as(token, o.Method, path, "{}"), 403, "FORBIDDEN")
+		}
+		answer := b.as(b.Fixture.Token(b.manager, needs...), o.Method, path, "{}")
+		if answer.Status == 401 || answer.Status == 403 {
+			t.Errorf("%s with %s\n%s", o.Text("operationId"), needs.Scope(), b.Explain(answer))
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d operations", checked)
+	}
 }
