@@ -32,6 +32,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/ratelimit"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
@@ -66,6 +67,7 @@ type App struct {
 	clients     *client.Registry
 	members     *membership.Service
 	connections *consent.Connections
+	rehearsals  *rehearsal.Rehearsals
 	logReads    audit.Reads
 	accounts    *useraccount.Service
 	offers      *membership.AccessOffers

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/gorilla/mux"
 	"github.com/rs/cors"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
+	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/api"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/authorize"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/protocol/token"
@@ -25,6 +27,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/authserver/internal/store/redis"
@@ -292,7 +295,7 @@ func (a *App) newPages() error {
 	}
 	a.logReads = audit.NewReads()
 	a.connections = &consent.Connections{
-		Store: a.Store.Grants,
+		Store: a.Store,
 		PropagateRevocation: func(ctx context.Context, reason grant.Reason, ended []useraccount.EndedGrant) {
 			a.propagate(reason)(ctx, ended)
 		},
@@ -316,6 +319,21 @@ func (a *App) newPages() error {
 	return nil
 }
 
+// newRehearsals makes the rehearsals of the changes that the services make.
+func (a *App) newRehearsals() *rehearsal.Rehearsals {
+	return rehearsal.New(rehearsal.Rehearsals{
+		Store:       a.Store,
+		Members:     a.members,
+		Connections: a.connections,
+		Clients:     a.clients,
+		DisableModule: func(ctx context.Context, workspaceID uuid.UUID, module string, event audit.Event) error {
+			_, err := a.Store.SetModule(ctx, workspaceID, module, admin.ModuleChange{Enabled: new(bool)}, event)
+			return err
+		},
+		Now: a.Now,
+	})
+}
+
 // newSettings makes the pages of the settings. Their sessions are not yet read.
 func (a *App) newSettings() error {
 	trusted, err := publicnet.TrustedPool(a.config.WebhookCA)
@@ -326,6 +344,7 @@ func (a *App) newSettings() error {
 	if err != nil {
 		return err
 	}
+	a.rehearsals = a.newRehearsals()
 	a.settings, err = settings.New(settings.Deps{
 		Store: settings.Store{
 			Users:        a.Store.Accounts,

@@ -78,6 +78,7 @@ type ConnectionStore interface {
 	ReplaceConnectorPolicy(
 		ctx context.Context, workspaceID uuid.UUID, seen string, after workspace.ConnectorPolicy, event audit.Event,
 	) (PolicyChange, error)
+	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
 // Connections reads, narrows and ends the connections of workspaces, for pages and callers of the API. Members see and
@@ -151,6 +152,20 @@ func (c *Connections) SetPolicy(
 	}
 	c.propagate(ctx, grant.ByPolicy, change.EndedGrants)
 	return change, nil
+}
+
+// LLMIntegration is the feature that lets assistants act in a workspace.
+const LLMIntegration = "llm_integration"
+
+// SwitchAssistants switches LLM integration of the workspace on or off. The actor needs account:write:members.
+func (c *Connections) SwitchAssistants(ctx context.Context, by audit.Actor, on bool) error {
+	state := "off"
+	if on {
+		state = "on"
+	}
+	event := by.Event(audit.FeatureChanged, "tenant:"+by.WorkspaceID.String(),
+		map[string]any{"feature": LLMIntegration, "state": state}, perm.NewSet(perm.AccountWriteMembers))
+	return c.Store.SetFeature(ctx, by.WorkspaceID, LLMIntegration, on, event)
 }
 
 // Narrow leaves a connection only these permissions, from the next request on, and returns the narrowed connection. It

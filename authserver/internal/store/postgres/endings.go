@@ -211,6 +211,9 @@ func (e ending) next(tx *transaction, most int) part {
 // that the creation of such a grant or token needs, so there is none that this transaction cannot see.
 func (e ending) begin(tx *transaction, most int) part {
 	e.request = web.RequestID(tx.ctx)
+	if tx.rehearses { // refreshes of the grants must not wait for a transaction that is rolled back
+		most = 0
+	}
 	p := e.next(tx, most)
 	if !p.more {
 		return p

@@ -45,6 +45,8 @@ type transaction struct {
 	ctx     context.Context
 	err     error
 	noEvent bool // the change is committed without its event: it changed nothing, or recorded other events
+	// rehearses means that the transaction is rolled back (Rehearse). It locks no grants and tokens.
+	rehearses bool
 }
 
 // fail ends the transaction with an error. It does nothing if the error is nil.
@@ -182,7 +184,8 @@ func (d *db) atomically(ctx context.Context, op string, do func(*transaction)) e
 	defer cancel()
 	defer d.recent.Purge()
 	run := func(tx pgx.Tx) error {
-		t := &transaction{Tx: tx, db: d, ctx: ctx}
+		w := writingOf(ctx)
+		t := &transaction{Tx: tx, db: d, ctx: ctx, rehearses: w != nil && w.rehearses}
 		do(t)
 		return t.err
 	}
@@ -228,10 +231,11 @@ const answersTable = "account.idempotency_keys"
 // UseAnswers makes the store seal the answers that it stores. They may contain secrets.
 func (d *db) UseAnswers(box *seal.Box) { d.answers = box }
 
-// A writing is the transaction of a write that has an Idempotency-Key.
+// A writing is the transaction of a write that has an Idempotency-Key, or of a rehearsal.
 type writing struct {
-	tx    pgx.Tx
-	after []func() // run when the transaction is committed
+	tx        pgx.Tx
+	after     []func() // run when the transaction is committed
+	rehearses bool
 }
 
 type writingKey struct{}
