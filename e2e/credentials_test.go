@@ -111,3 +111,62 @@ func TestCredentials_RevokedTokenAndPolicy(t *testing.T) {
 	_, err = api.SetPolicy(t.Context(), policy)
 	mustRedacted(t, err)
 }
+
+// What a rehearsal says happens to the credentials and the requests, and only with the change.
+func TestRehearsals_SayWhatThenHappens(t *testing.T) {
+	p, ws := inWorkspace(t)
+	api := p.Client(t, ws.Workspace, harness.Bearer(ws.Token)).Credentials
+	member := ws.Member(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	connector := ws.Connector(t, harness.ReadProgrammes, harness.WriteProgrammes)
+	tokens := connector.Connect(t, p.Person(t, member))
+	value := p.Database.Token(t, ws.Workspace, member, harness.ReadProgrammes)
+	list, connection := p.In(ws.Workspace, value), harness.GrantOf(t, tokens.AccessToken)
+	own := allOf(t, api.Tokens(t.Context(), member.ID))
+	if len(own) != 1 {
+		t.Fatalf("tokens of the member: %+v", own)
+	}
+	rehearse := func(change client.Change) client.RehearsedChange {
+		t.Helper()
+		said, err := api.Rehearse(t.Context(), change)
+		mustRedacted(t, err)
+		list.Get(t, programmes).Wants(t, http.StatusOK)
+		connector.List(t, tokens).Wants(t, http.StatusOK)
+		return said
+	}
+	off := rehearse(client.Change{SetLLMIntegration: &client.SetLLMIntegration{}})
+	if !slices.Equal(off.Pauses.Connections, []string{connection}) || len(off.Pauses.Tokens)+len(off.Narrows) > 0 {
+		t.Errorf("AI assistants off: %+v", off)
+	}
+	module := rehearse(client.Change{DisableModule: &client.DisableModule{Module: "programmes"}})
+	if !slices.Equal(module.Pauses.Tokens, []string{own[0].ID}) {
+		t.Errorf("module off: %+v", module)
+	}
+	less := rehearse(client.Change{SetPermissions: &client.SetPermissions{
+		UserID: member.ID, Permissions: []string{harness.ReadProgrammes},
+	}})
+	if len(less.Narrows) != 1 || less.Narrows[0].CredentialID != connection ||
+		!slices.Equal(less.Narrows[0].Loses, []string{harness.WriteProgrammes}) {
+		t.Errorf("lowered permissions: %+v", less)
+	}
+	policy := client.ConnectorPolicy{Permissions: []string{harness.ReadProgrammes}, Platforms: []string{}, Days: 30}
+	gone := rehearse(client.Change{DeleteClient: &client.DeleteClient{ClientID: connector.ClientID}})
+	for what, said := range map[string]client.RehearsedChange{
+		"policy": rehearse(client.Change{SetConnectorPolicy: &policy}), "client": gone,
+	} {
+		if !slices.Equal(said.Ends.Connections, []string{connection}) || len(said.Ends.Tokens) > 0 {
+			t.Errorf("%s: %+v", what, said)
+		}
+	}
+	removed := rehearse(client.Change{RemoveMember: &client.RemoveMember{UserID: member.ID}})
+	if !slices.Equal(removed.Ends.Connections, []string{connection}) ||
+		!slices.Equal(removed.Ends.Tokens, []string{own[0].ID}) || removed.Since.IsZero() {
+		t.Errorf("removal: %+v", removed)
+	}
+	_, err := api.Rehearse(t.Context(), client.Change{RemoveMember: &client.RemoveMember{UserID: ws.Owner.ID}})
+	refused(t, err, http.StatusConflict, client.Flat, "conflict")
+	issuer := client.Change{DeleteTrustedIssuer: &client.DeleteTrustedIssuer{ID: connection}}
+	_, err = api.Rehearse(t.Context(), issuer)
+	refused(t, err, http.StatusNotFound, client.Flat, "not_found")
+	_, err = api.Rehearse(t.Context(), client.Change{})
+	refused(t, err, http.StatusBadRequest, client.Flat, "invalid_request")
+}

@@ -67,6 +67,7 @@ func things() (rows map[operation]thing, public map[operation]string) {
 		{"PUT", tenant + "/connector-policy"}: {
 			body: `{"permissions":["programmes:read:programmes"],"platforms":[],"days":1}`,
 		},
+		{"POST", tenant + "/rehearsals"}:           {body: `{"change":{"setLlmIntegration":{"enabled":false}}}`},
 		{"GET", programmes}:                        {},
 		{"POST", programmes}:                       {body: `{"name":"Mine"}`},
 		{"GET", programmes + "/{id}"}:              {id: programme},

@@ -84,6 +84,7 @@ func (a *App) newHandler() error {
 		Clients:     a.clients,
 		Members:     a.members,
 		Connections: a.connections,
+		Rehearsals:  a.rehearsals,
 		LogReads:    a.logReads,
 		Tokens:      pat.Tokens{Store: a.Store.Grants},
 		Usages:      usage.Usages{Store: a.Store.Grants},

@@ -23,6 +23,7 @@
 //	GET    /v1/account/tenants/{tenantId}/audit-events                      list
 //	GET    /v1/account/tenants/{tenantId}/connector-policy                  read
 //	PUT    /v1/account/tenants/{tenantId}/connector-policy                  replace
+//	POST   /v1/account/tenants/{tenantId}/rehearsals                        say what a change would do
 //
 // Each call needs account:api:access in the workspace. For members and invitations, a GET also needs
 // account:read:members, and the others account:write:members; so do the connections and tokens of other members
@@ -51,6 +52,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/store"
 	"github.com/almonerhq/almoner/shared/contract/accesstoken"
 	"github.com/almonerhq/almoner/shared/contract/apierr"
@@ -111,6 +113,7 @@ type Deps struct {
 	Members *membership.Service
 
 	Connections *consent.Connections
+	Rehearsals  *rehearsal.Rehearsals
 	Tokens      pat.Tokens
 	Usages      usage.Usages
 	LogReads    audit.Reads
@@ -143,7 +146,6 @@ func (d *Deps) Routes() map[string]map[string]http.Handler {
 	readsMembers := access{d, perm.AccountReadMembers, "members request failed"}
 	writesMembers := access{d, perm.AccountWriteMembers, "members request failed"}
 	ofCredentials := access{d, perm.AccountAPIAccess, "credentials request failed"}
-	ofPolicy := access{d, perm.AccountAPIAccess, "policy request failed"}
 	writesPolicy := access{d, perm.AccountWriteMembers, "policy request failed"}
 	return map[string]map[string]http.Handler{
 		clientsPath: {
@@ -179,9 +181,10 @@ func (d *Deps) Routes() map[string]map[string]http.Handler {
 		usagePath:  {"GET": ofCredentials.read((*request).listUsage)},
 		eventsPath: {"GET": ofCredentials.read((*request).listEvents)},
 		policyPath: {
-			"GET": ofPolicy.read((*request).readPolicy),
+			"GET": ofCredentials.read((*request).readPolicy),
 			"PUT": writesPolicy.write((*request).replacePolicy),
 		},
+		workspacePath + "/rehearsals": {"POST": ofCredentials.read((*request).rehearse)},
 	}
 }
 
@@ -237,7 +240,8 @@ func refused() rest.Refusals {
 		return rest.Refusal{Err: err, As: apierr.New(kind, message)}
 	}
 	busy := apierr.New(apierr.RateLimited, "Too many reads of logs are running. Try again.")
-	busy.RetryAfter = 3 // seconds
+	rehearsing := apierr.New(apierr.RateLimited, "Other rehearsals are running. Try again.")
+	busy.RetryAfter, rehearsing.RetryAfter = 3, 3 // seconds
 	return rest.Refusals{
 		as(apierr.Forbidden, audit.ErrNotAuthorized,
 			"This credential or a permission of its user ended during the request. Nothing was changed."),
@@ -263,6 +267,10 @@ func refused() rest.Refusals {
 		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
 		as(apierr.Forbidden, audit.ErrOthers, othersCredential),
 		as(apierr.PreconditionFailed, rest.ErrStale, "The policy has changed since you read it. Read it again."),
+		as(apierr.NotFound, rehearsal.ErrNoIssuer, "There is no such trusted issuer in this workspace."),
+		as(apierr.Conflict, rehearsal.ErrTooMany,
+			"The change concerns more than 12,000 connections and tokens, which is more than a rehearsal can compare."),
+		{Err: rehearsal.ErrBusy, As: rehearsing},
 		{Err: audit.ErrBusy, As: busy},
 		{Err: store.ErrUnavailable, As: unavailable},
 	}

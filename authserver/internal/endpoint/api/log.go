@@ -145,11 +145,7 @@ func (r *request) replacePolicy() (rest.Answer, error) {
 	if err := rest.ReadJSON(r.w, r.http, &body); err != nil {
 		return rest.Answer{}, err
 	}
-	wish := consent.PolicyRequest{Permissions: body.Permissions, Days: body.Days}
-	for _, platform := range body.Platforms {
-		wish.Platforms = append(wish.Platforms, string(platform))
-	}
-	wanted, err := wish.Accept()
+	wanted, err := body.accept()
 	if err != nil {
 		return rest.Answer{}, err
 	}
