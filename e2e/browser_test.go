@@ -250,7 +250,7 @@ func TestBrowser_RegistersAndDeletesApplication(t *testing.T) {
 	harness.Evaluate[bool](browser,
 		`[...document.querySelectorAll(".row")].filter(r => r.textContent.includes("Gift Aid export"))
 		.forEach(r => { r.querySelector("summary").click(); r.querySelector(".button-bad").click() }) || true`)
-	browser.ClickAndSee(`.confirm[open] button[form=delete]`, "[role=status]")
+	browser.ClickAndSee(`form[action="/settings/developers/apps/delete"] button`, "[role=status]")
 	wantsText(t, "after deleting", browser, "Gift Aid export was deleted")
 	api.Get(t, programmes).WantsNested(t, http.StatusUnauthorized, "UNAUTHENTICATED")
 	sound(t, "applications", browser, http.StatusBadRequest) // the form without a redirect URI

@@ -210,6 +210,10 @@ func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, 
 	i.Open(harness.Evaluate[string](i.Browser, `document.querySelector("a[href*='/applications/secret']").href`))
 	i.See(`form[action="/settings/developers/apps/secret"]`)
 	i.look("replacement of a secret")
+	i.Open(p.AppURL + "/settings/applications" + here)
+	i.Open(harness.Evaluate[string](i.Browser, `document.querySelector("a[href*='/applications/delete']").href`))
+	i.See(`form[action="/settings/developers/apps/delete"]`)
+	i.look("deletion of an application")
 	made := p.In(ws.Workspace, ws.Token).JSON(i.t, http.MethodPost, "/v1/webhooks", map[string]any{
 		"url":   "https://hooks.example.org/almoner",
 		"types": []string{"programme.created"},

@@ -41,6 +41,7 @@ func paths() []string {
 		"/settings/connectors/policy", "/settings/connectors/disconnect", "/settings/connectors/llm",
 		"/settings/user/name", "/token", "/readyz", "/settings/provider/unlink", "/login/again/passkey/options",
 		"/settings/passkeys/options", "/settings/webhooks/events", "/settings/webhooks/delivery",
+		"/settings/applications/delete",
 	}
 }
 

@@ -298,6 +298,7 @@ func settingsSeeds() []routeSeed {
 		get("/settings/applications", "tenant=<tenant>&q=x&page=99999999999999999999", 200),
 		get("/settings/applications/new", "tenant=<tenant>", 200),
 		get("/settings/applications/secret", "tenant=<tenant>&id=<linked>", 200),
+		get("/settings/applications/delete", "tenant=<tenant>&id=<linked>", 200),
 		get("/settings/webhooks", "tenant=<tenant>", 200),
 		get("/settings/webhooks/new", "tenant=<tenant>", 200),
 		get("/settings/webhooks/events", "tenant=<tenant>&id=%00", 303),

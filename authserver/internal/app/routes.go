@@ -360,6 +360,7 @@ func (a *App) newSettings() error {
 		Accounts:  a.accounts,
 		Grants:    a.Grants,
 		Connected: a.connections,
+		Rehearsed: a.rehearsals,
 		Tokens:    pat.Tokens{Store: a.Store.Grants},
 		Usages:    usage.Usages{Store: a.Store.Grants},
 		Overviews: usage.Overviews{Store: a.Store.Grants, Now: a.Now},

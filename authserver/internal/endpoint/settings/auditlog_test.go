@@ -365,7 +365,8 @@ func TestAudit_EventsHaveRequestID(t *testing.T) {
 	site.Redeemed(app, ada.ID) // not an HTTP request, so it has no request id
 	do(browser.Get("/settings/apps").Send("/settings/apps/disconnect", nil), http.StatusSeeOther)
 	site.Redeemed(app, ada.ID)
-	do(browser.Get(applications).Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}), http.StatusSeeOther)
+	ask := linked(browser, applications, applications+"/delete?")
+	do(ask.Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}), http.StatusSeeOther)
 	do(makeToken(browser, "export", "7", perm.ProgrammesRead), http.StatusOK)
 	rows, err := site.Fixture.Owner.Query(t.Context(),
 		`select action, request_id from account.audit_events where tenant_id = $1`, site.Fixture.WorkspaceID)

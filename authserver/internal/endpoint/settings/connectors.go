@@ -16,6 +16,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 )
@@ -24,11 +25,11 @@ import (
 // fills in a part of it. Its Form is the current rules, or the submitted ones.
 type connectorsView struct {
 	page
-	Confirm bool // the page asks whether to switch it off
+	Confirm *effects // of switching it off, which the user must confirm
 	Ask     *ui.Ask
 
 	Typed   bool     // the form is the submitted one
-	Warning []string // the effects of stricter rules on existing connections, which the user must confirm
+	Warning *effects // of stricter rules, which the user must confirm
 
 	All         bool // the page is the list of all connections alone
 	Count       consent.ConnectionCount
@@ -130,12 +131,12 @@ func (s *Settings) setPolicy(r *request) error {
 		return s.overtaken(r)
 	}
 	if r.form.Get("confirm") != "yes" {
-		effect, err := s.Store.ConnectorPolicyEffect(r.ctx(), r.here.Workspace.ID, wanted)
+		would, outcome, err := s.rehearse(r, rehearsal.SetPolicy(wanted, nil))
 		if err != nil {
 			return err
 		}
-		if !effect.None() {
-			typed.Warning = effectWords(effect, "will end immediately", "will lose permissions", "will expire sooner")
+		if would.Failed || !outcome.None() {
+			typed.Warning = would
 			return s.connectorsPage(r, typed)
 		}
 	}
@@ -180,12 +181,13 @@ func (s *Settings) setLLM(r *request) error {
 	case (state == "on") == on:
 		return r.done(nil, "AI assistants are already switched "+state+" in "+name+".")
 	case state == "off" && r.form.Get("confirm") != "yes":
-		return s.connectorsPage(r, &connectorsView{Confirm: true})
+		would, _, err := s.rehearse(r, rehearsal.SwitchAssistants(false))
+		if err != nil {
+			return err
+		}
+		return s.connectorsPage(r, &connectorsView{Confirm: would})
 	}
-	const feature = "llm_integration"
-	event := r.eventHere(audit.FeatureChanged, "tenant:"+r.here.Workspace.ID.String(),
-		map[string]any{"feature": feature, "state": state}, perm.AccountWriteMembers)
-	err := s.Store.SetFeature(r.ctx(), r.here.Workspace.ID, feature, state == "on", event)
+	err := s.Connected.SwitchAssistants(r.ctx(), r.actor(), state == "on")
 	return r.done(err, "AI assistants are now switched "+state+" in "+name+".")
 }
 

@@ -99,8 +99,9 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	site.Consent(app, ada.ID) // approvals whose code was not redeemed are no connections
 	site.Consent(writer, ada.ID)
 	warning := savePolicy(browser, "7", anyPlatform, perm.ProgrammesRead)
-	warning.Wants(http.StatusOK, "connected assistants in Riverside Food Bank", "1 connection will end immediately.",
-		"2 connections will lose permissions.", "2 connections will expire sooner.")
+	warning.Wants(http.StatusOK, "connected assistants in Riverside Food Bank",
+		"loses Claude; 2 connected apps lose permissions.",
+		"2 connected apps expire sooner.")
 	site.Rows(3, "grants", `state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`)
 	form := warning.Form(policyPath)
 	warning.Keeps(policyPath, "confirm", "yes")
@@ -288,7 +289,7 @@ func TestLLM_AdministratorSwitchesItOffAndOn(t *testing.T) {
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), ada.ID)
 	const on = `select count(*) from account.tenant_features where tenant_id = $1 and enabled`
 	ask := browser.Post(llmPath, browser.Get(connectors).Form(llmPath))
-	ask.Says("1 connected assistant loses its access immediately")
+	ask.Says("cannot use Claude until AI assistants are switched on again.")
 	site.CountIs(1, on, site.Fixture.WorkspaceID)
 	off := browser.Post(llmPath, ask.Form(llmPath)).Follow()
 	off.Says("AI assistants are now switched off in Riverside Food Bank.", "AI assistants are switched off")

@@ -17,6 +17,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
@@ -328,6 +329,23 @@ func (s *Settings) replaceSecret(r *request, c client.Client) error {
 		did.What = "secret at once"
 	}
 	return s.showApplications(r.withOutcome(did))
+}
+
+// An appDeletionView asks whether to delete an application.
+type appDeletionView struct {
+	page
+	Application client.Client
+	Would       *effects
+}
+
+func (s *Settings) showAppDeletion(r *request, c client.Client) error {
+	would, _, err := s.rehearse(r, rehearsal.DeleteClient(c.ID))
+	if err != nil {
+		return r.done(err, "")
+	}
+	view := &appDeletionView{Application: c, Would: would}
+	view.Title = "Delete " + c.Name
+	return r.show("deleteapp", view)
 }
 
 // deleteApplication takes id.

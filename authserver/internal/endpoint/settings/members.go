@@ -15,6 +15,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/spelling"
@@ -257,6 +258,7 @@ type memberView struct {
 	Choices perm.Set   // permissions that the user may leave or give
 	Asked   *askedView // the request that selected permissions, or nil
 	Gone    bool       // the link led to a request that is no longer open
+	Would   *effects   // of the permissions in the form, which the user must confirm, or nil
 }
 
 // Role returns the title of the role of the member, or "".
@@ -310,7 +312,10 @@ const lastHolder = "This is the last person with one of these permissions: Manag
 
 // showMember shows a member as stored, or as typed if the permissions were refused. With asked in the URL, the
 // permissions that the member asked for are selected.
-func (s *Settings) showMember(r *request) (err error) {
+func (s *Settings) showMember(r *request) error { return s.memberPage(r, nil) }
+
+// memberPage is showMember, and asks for confirmation if would is not nil.
+func (s *Settings) memberPage(r *request, would *effects) (err error) {
 	var asked *askedView
 	if r.http.Method != http.MethodPost && r.form.Get("asked") != "" {
 		if asked, err = s.askedBy(r, r.id().String()); err != nil {
@@ -326,12 +331,12 @@ func (s *Settings) showMember(r *request) (err error) {
 	if err != nil {
 		return r.done(err, "")
 	}
-	view := &memberView{Member: m, Choices: r.here.Permissions.Union(m.Permissions)}
+	view := &memberView{Member: m, Choices: r.here.Permissions.Union(m.Permissions), Would: would}
 	view.Gone = asked == nil && r.http.Method != http.MethodPost && r.form.Get("asked") != "" &&
 		r.here.Permissions.Has(perm.AccountWriteMembers)
 	view.Title = m.Name
 	chosen, seen := m.Permissions, m.Permissions // seen are those that the page showed
-	if r.problems.Of("permissions") != "" {
+	if r.problems.Of("permissions") != "" || would != nil {
 		chosen, seen = perm.FromStrings(r.form["permissions"]), perm.ParseScope(r.form.Get("seen"))
 	}
 	if asked != nil && !m.Permissions.HasAll(asked.Permissions) {
@@ -346,13 +351,30 @@ func memberPath(workspaceID, user uuid.UUID) string {
 	return "/settings/members/member?tenant=" + workspaceID.String() + "&id=" + user.String()
 }
 
-// setPermissions takes id, permissions or preset, and seen. It applies only to the permissions that the page showed.
+// losesByPermissions returns what the new permissions of a member would end, if the user must confirm that, or nil. It
+// returns nil too if they are refused.
+func (s *Settings) losesByPermissions(r *request, wanted, seen perm.Set) *effects {
+	if r.form.Get("confirm") == "yes" || wanted.HasAll(seen) {
+		return nil
+	}
+	would, outcome, err := s.rehearse(r, rehearsal.SetPermissions(r.id(), wanted, &seen))
+	if err != nil || !would.Failed && outcome.None() {
+		return nil
+	}
+	return would
+}
+
+// setPermissions takes id, permissions or preset, seen and confirm. It applies only to the permissions that the page
+// showed. If connected apps or tokens lose something, it first shows what.
 func (s *Settings) setPermissions(r *request) error {
 	r.chooseRole(r.here.Permissions.Union(perm.ParseScope(r.form.Get("seen"))))
 	wanted, err := membership.ParsePermissions(r.form["permissions"])
 	var m membership.Member
 	if err == nil {
 		seen := perm.ParseScope(r.form.Get("seen"))
+		if would := s.losesByPermissions(r, wanted, seen); would != nil {
+			return s.memberPage(r, would)
+		}
 		m, err = s.Members.ChangePermissions(r.ctx(), r.actor(), r.id(), wanted, &seen)
 	}
 	refusal, status := r.refusedField(err)
@@ -391,7 +413,7 @@ func (s *Settings) removeMember(r *request) error {
 	if err != nil {
 		return r.done(err, "")
 	}
-	return s.showEnd(r, &endView{Member: m}, r.here)
+	return s.showEnd(r, &endView{Member: m}, r.here, rehearsal.RemoveMember(m.UserID))
 }
 
 func (r *request) removed(m membership.Member, ended membership.Removal) error {

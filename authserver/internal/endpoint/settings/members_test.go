@@ -275,8 +275,8 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	browser := site.SignedIn(ada)
 	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), sam.ID)
 	ask := browser.Get(memberPath(site, sam)).Send(members+"/remove", nil)
-	ask.Wants(http.StatusOK, "What ends", "Ends: 1 connection.")
-	ask.Lacks("0 ", "Invitations that")
+	ask.Wants(http.StatusOK, "What ends", "loses Claude.")
+	ask.Lacks("0 ", "invitation")
 	holds(t, site, sam, "programmes:read:programmes") // not removed without confirmation
 	ask.Send(members+"/remove", nil).Follow().Wants(http.StatusOK, "was removed. This ended 1 connection")
 	holds(t, site, sam, "")
@@ -292,6 +292,27 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	leave(site.Member(perm.ProgrammesRead)).Follow().Wants(http.StatusOK, "You left Riverside Food Bank.")
 	site.Rows(1, "memberships", "")
 	browser.Get("/settings/audit").Wants(http.StatusForbidden)
+}
+
+// A page shows what a change would do before it is confirmed, in one sentence and with details, and the requests of the
+// last 30 days that would have been refused.
+func TestMembers_ChangesAreRehearsed(t *testing.T) {
+	site := shared(t)
+	ada, sam := memberManager(site), site.Member(readAndWrite...)
+	browser := site.SignedIn(ada)
+	g := site.Redeemed(site.Fixture.Connector(browsertest.Resource, readAndWrite...), sam.ID)
+	site.Fixture.Exec(`insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id, requests,
+		refused) values ($1, $2, (now() at time zone 'UTC')::date, 'createProgramme', 'connection', $3, 34, 4)`,
+		site.Fixture.WorkspaceID, g.ID, sam.ID)
+	page := browser.Get(memberPath(site, sam))
+	form := with(page.Form(members+"/permissions"), "preset", "", "permissions", "programmes:read:programmes")
+	ask := browser.Post(members+"/permissions", form)
+	ask.Wants(http.StatusOK, "1 connected app loses permissions; Claude would have been refused 30 times",
+		"in the last 30 days.", "Loses: Add and change programmes", "30 requests")
+	holds(t, site, sam, "programmes:read:programmes programmes:write:programmes")
+	browser.Post(members+"/permissions", ask.Form(members+"/permissions")).Follow().Wants(http.StatusOK, "were saved.")
+	holds(t, site, sam, "programmes:read:programmes")
+	page.Send(members+"/remove", nil).Wants(http.StatusOK, "loses Claude", "Disconnected").Lacks("refused")
 }
 
 func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {

@@ -34,6 +34,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/connectionlog"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/signin/authenticator"
 	"github.com/almonerhq/almoner/authserver/internal/signin/password"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
@@ -98,6 +99,7 @@ type Deps struct {
 	Accounts  *useraccount.Service
 	Grants    *grant.Service
 	Connected *consent.Connections
+	Rehearsed *rehearsal.Rehearsals
 	Tokens    pat.Tokens
 	Usages    usage.Usages
 	Overviews usage.Overviews
@@ -238,6 +240,7 @@ func (s *Settings) workspaceRoutes() []route {
 		{"/settings/applications", applicationsSection, s.showApplications, nil},
 		{"/settings/applications/new", applicationsSection, s.showNewApplication, nil},
 		{"/settings/applications/secret", applicationsSection, with(application, s.showSecretReplacement), nil},
+		{"/settings/applications/delete", applicationsSection, with(application, s.showAppDeletion), nil},
 		{"/settings/developers/apps", applicationsSection, nil, s.register},
 		{"/settings/developers/apps/secret", applicationsSection, nil, with(application, s.replaceSecret)},
 		{"/settings/developers/apps/delete", applicationsSection, nil, with(application, s.deleteApplication)},
@@ -343,7 +346,6 @@ type Workspaces interface {
 	AccessRequests(ctx context.Context, workspaceID uuid.UUID) ([]membership.SentRequest, error)
 	// AccessRequest returns membership.ErrAnswered if the user has no open request.
 	AccessRequest(ctx context.Context, workspaceID, user uuid.UUID) (membership.SentRequest, error)
-	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 }
 
 // SignIns stores sign-ins, and the ways to sign in.
@@ -382,7 +384,6 @@ type Grants interface {
 // Connections stores the grants of connectors, and the policies that limit them, which are read with the membership
 // (workspace.Workspace).
 type Connections interface {
-	ConnectorPolicyEffect(ctx context.Context, in uuid.UUID, p workspace.ConnectorPolicy) (consent.PolicyEffect, error)
 	ConnectedApps(ctx context.Context, user uuid.UUID) ([]consent.Connection, error)
 	Connections(ctx context.Context, in uuid.UUID, filter consent.ConnectionFilter) ([]consent.Connection, error)
 	LiveConnections(ctx context.Context, workspaceID uuid.UUID) (consent.ConnectionCount, error)

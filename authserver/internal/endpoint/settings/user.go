@@ -19,6 +19,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -155,10 +156,9 @@ func (s *Settings) deleteAccount(r *request, view *deletionView) error {
 // An endView shows what ends with a membership, before it ends.
 type endView struct {
 	page
-	Member  membership.Member
-	Leaves  bool   // the user leaves; otherwise another member is removed
-	Ends    string // connections and tokens that end, or ""
-	Invited bool   // the member sent invitations that are still open
+	Member membership.Member
+	Leaves bool // the user leaves; otherwise another member is removed
+	Would  *effects
 }
 
 // ending returns the connections and tokens that end, in words, or "" if there are none.
@@ -173,13 +173,13 @@ func ending(connections, tokens int) string {
 	return strings.Join(ends, " and ")
 }
 
-// showEnd shows what ends with a membership of a workspace.
-func (s *Settings) showEnd(r *request, view *endView, in workspace.Membership) error {
-	open := read(r, s.Store.Invitations, in.Workspace.ID)
-	view.Invited = slices.ContainsFunc(open, func(i membership.Invitation) bool {
-		return i.InviterID == view.Member.UserID && !i.Expired(s.Now())
-	})
-	view.Ends, view.Membership = ending(view.Member.Connections, view.Member.Tokens), in
+// showEnd shows what ends with a membership of a workspace, unless the member cannot be removed now.
+func (s *Settings) showEnd(r *request, view *endView, in workspace.Membership, change rehearsal.Change) (err error) {
+	r.here = in
+	view.Would, _, err = s.rehearse(r, change)
+	if err != nil && !errors.Is(err, membership.ErrLastHolder) {
+		return err
+	}
 	return r.show("memberend", view)
 }
 
@@ -214,7 +214,7 @@ func (s *Settings) leave(r *request) error {
 		return err
 	}
 	r.section = ui.Section{Name: userSection.Name, Title: "Leave " + name}
-	return s.showEnd(r, &endView{Member: m, Leaves: true}, own)
+	return s.showEnd(r, &endView{Member: m, Leaves: true}, own, rehearsal.Leave(m.UserID))
 }
 
 // An appsView is Settings → Connected apps, with every grant of the user.
