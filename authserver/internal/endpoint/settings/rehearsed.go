@@ -67,7 +67,6 @@ func effectsOf(o rehearsal.Outcome) *effects {
 	if len(first) == 0 {
 		e.Sentence = "No connected app or token is affected."
 	}
-	e.Sentence = strings.ToUpper(e.Sentence[:1]) + e.Sentence[1:]
 	for _, a := range o.Affected[:min(len(o.Affected), mostLines)] {
 		line := effectLine{Name: a.Name, Person: a.Person, Token: a.IsToken(), Fate: fateOf(a)}
 		if a.Requests > 0 {
