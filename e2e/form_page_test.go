@@ -65,7 +65,7 @@ func TestFormPage_ShowsLanguageAndColours(t *testing.T) {
 		t.Errorf("the language is %s", lang)
 	}
 	browser.ClickAndSee("button", ".alert")
-	wantsText(t, "the page", browser, "Nifer yr atebion i'w cywiro: 3.")
+	wantsText(t, "the page", browser, "Nifer yr atebion i’w cywiro: 3.")
 	// A website chooses the theme of a page in its frame.
 	browser.OpenAndSee(p.BaseURL+"/v1/engage/public/forms/"+key+"/embed?frame=1&accent=f2c14e", "button")
 	if got := background(browser, "main"); got != "rgb(255, 255, 255)" {

@@ -160,7 +160,7 @@ func TestNetworks_AtMostFiveMailsADay(t *testing.T) {
 	s.fixture.Exec(`update account.credential_networks set mailed_at = mailed_at - interval '25 hours'`)
 	s.usedFrom("10.0.100.1", used)
 	equal(t, "mails a day later", mailed(), 6)
-	// Nobody has queued mails for days.
+	// No process has queued mails for days.
 	s.fixture.Exec(`update account.credential_networks set mail_due = true, first_used_at = now() - interval '49 hours'
 		where not is_first`)
 	equal(t, "mails about what was long ago", mailed(), 6)

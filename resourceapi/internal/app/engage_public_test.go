@@ -267,7 +267,7 @@ func TestPublicForms_ClosedFormIsIndistinguishableFromUnknown(t *testing.T) {
 			look(name, closed.EmbedKey).refuses(t, 404, "NOT_FOUND")
 		}
 		look("page", closed.EmbedKey).wants(t, 404, "This form is not available")
-		look("page in Welsh", closed.EmbedKey).wants(t, 404, "Nid yw&#39;r ffurflen hon ar gael")
+		look("page in Welsh", closed.EmbedKey).wants(t, 404, "Nid yw’r ffurflen hon ar gael")
 		for name := range requests {
 			got, want := look(name, closed.EmbedKey), look(name, unknown.Reveal())
 			if got.wants(t, want.Status).is(t, want.Body); !reflect.DeepEqual(got.Header, want.Header) {

@@ -27,10 +27,10 @@
 //
 // Each call needs account:api:access in the workspace. For members and invitations, a GET also needs
 // account:read:members, and the others account:write:members; so do the connections and tokens of other members
-// (section 5b), of which the caller otherwise sees only their own. To replace the connector policy, the caller needs
-// account:write:members. The secret of a client, and the link of an invitation,
-// are only in the response to the call that created them; the link only if the deployment sends no e-mail. An
-// invitation for an address with an open invitation replaces it. Package membership decides about members.
+// (section 5b), of which the caller otherwise sees only their own. To replace the connector policy, and to rehearse any
+// change but the deletion of a client, the caller needs account:write:members. The secret of a client, and the link of
+// an invitation, are only in the response to the call that created them; the link only if the deployment sends no
+// e-mail. An invitation for an address with an open invitation replaces it. Package membership decides about members.
 //
 // One credential may have 64 requests in flight, of which 8 are handled at once. Further requests get a 429 (contract,
 // section 6).

@@ -116,11 +116,11 @@ func (s *Settings) endIdle(r *request) error {
 func endedNotice(connections, tokens, chosen int) string {
 	ended, kept := connections+tokens, ""
 	if left := chosen - ended; left > 0 {
-		kept = " " + ui.Count(left, "other") + " had ended already, or was used since, and was not changed."
+		kept = " " + ui.Count(left, "other") + " had ended already or had been used since, and did not change."
 	}
 	switch ended {
 	case 0:
-		return "Nothing was changed: what you chose had ended already, or was used since."
+		return "Nothing was changed: what you chose had ended already, or had been used since."
 	case 1:
 		return ending(connections, tokens) + " was ended." + kept
 	}

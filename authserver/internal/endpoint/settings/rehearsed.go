@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/store"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
 // An effects says what a change would do, before it is confirmed.
@@ -110,7 +110,7 @@ func counted(n int, what, one, many string) []string {
 func losing(o rehearsal.Outcome, fate rehearsal.Fate, one, many, until string) (facts []string) {
 	type app struct {
 		name   string
-		people []string
+		people map[uuid.UUID]string // their names
 	}
 	var apps []app
 	for _, a := range o.Affected {
@@ -119,20 +119,19 @@ func losing(o rehearsal.Outcome, fate rehearsal.Fate, one, many, until string) (
 		}
 		i := slices.IndexFunc(apps, func(known app) bool { return known.name == a.Name })
 		if i < 0 {
-			i, apps = len(apps), append(apps, app{name: a.Name})
+			i, apps = len(apps), append(apps, app{a.Name, map[uuid.UUID]string{}})
 		}
-		if person := a.UserID.String() + a.Person; !slices.Contains(apps[i].people, person) {
-			apps[i].people = append(apps[i].people, person)
-		}
+		apps[i].people[a.UserID] = a.Person
 	}
 	slices.SortStableFunc(apps, func(a, b app) int { return cmp.Compare(len(b.people), len(a.people)) })
 	for _, a := range apps[:min(len(apps), 2)] {
+		who := ui.Number(len(a.people)) + " people " + many
 		if len(a.people) == 1 {
-			const id = 36 // characters of a UUID
-			facts = append(facts, a.people[0][id:]+" "+one+a.name+until)
-		} else {
-			facts = append(facts, strconv.Itoa(len(a.people))+" people "+many+a.name+until)
+			for _, name := range a.people {
+				who = name + " " + one
+			}
 		}
+		facts = append(facts, who+a.name+until)
 	}
 	if others := len(apps) - len(facts); others > 0 {
 		facts = append(facts, ui.Count(others, "other app")+" will be without access"+until)
@@ -149,7 +148,7 @@ func requestsOf(o rehearsal.Outcome) string {
 		times := ui.Count(int(o.Requests), "time")
 		return o.Affected[0].Name + " would have been refused " + times + " in the last 30 days"
 	}
-	return strconv.FormatInt(o.Requests, 10) + " requests of the last 30 days would have been refused"
+	return ui.Count(int(o.Requests), "request") + " of the last 30 days would have been refused"
 }
 
 func fateOf(a rehearsal.Affected) string {
@@ -162,13 +161,7 @@ func fateOf(a rehearsal.Affected) string {
 	case rehearsal.Pauses:
 		return "Has no access until AI assistants are switched on again"
 	case rehearsal.Narrows:
-		var lost []string
-		for _, p := range a.Loses {
-			if entry, known := perm.Describe(p); known {
-				lost = append(lost, entry.Title)
-			}
-		}
-		return "Loses: " + strings.Join(lost, ", ")
+		return "Loses: " + strings.Join(titles(a.Loses), ", ")
 	}
 	return "Stays, but some of its requests are refused"
 }

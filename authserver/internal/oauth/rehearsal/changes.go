@@ -13,7 +13,6 @@ import (
 // RemoveMember is the removal of a member of the workspace.
 func RemoveMember(user uuid.UUID) Change {
 	return Change{
-		Needs: perm.AccountWriteMembers,
 		scope: Scope{UserID: &user},
 		act: func(ctx context.Context, r *Rehearsals, by audit.Actor) error {
 			_, err := r.Members.Remove(ctx, by, user)
@@ -37,7 +36,6 @@ func Leave(user uuid.UUID) Change {
 // permissions.
 func SetPermissions(user uuid.UUID, permissions perm.Set, seen *perm.Set) Change {
 	return Change{
-		Needs: perm.AccountWriteMembers,
 		scope: Scope{UserID: &user},
 		act: func(ctx context.Context, r *Rehearsals, by audit.Actor) error {
 			_, err := r.Members.ChangePermissions(ctx, by, user, permissions, seen)
@@ -50,7 +48,6 @@ func SetPermissions(user uuid.UUID, permissions perm.Set, seen *perm.Set) Change
 // actor needs for that.
 func SetPolicy(policy workspace.ConnectorPolicy, needs perm.Set) Change {
 	return Change{
-		Needs: perm.AccountWriteMembers,
 		act: func(ctx context.Context, r *Rehearsals, by audit.Actor) error {
 			now, err := r.Connections.Store.ConnectorPolicy(ctx, by.WorkspaceID)
 			if err == nil {
@@ -64,7 +61,6 @@ func SetPolicy(policy workspace.ConnectorPolicy, needs perm.Set) Change {
 // SwitchAssistants switches LLM integration of the workspace on or off.
 func SwitchAssistants(on bool) Change {
 	return Change{
-		Needs: perm.AccountWriteMembers,
 		act: func(ctx context.Context, r *Rehearsals, by audit.Actor) error {
 			return r.Connections.SwitchAssistants(ctx, by, on)
 		},
@@ -82,18 +78,16 @@ func DeleteClient(id uuid.UUID) Change {
 	}
 }
 
-// DeleteTrustedIssuer deletes a trusted issuer of the workspace. There are none yet.
+// DeleteTrustedIssuer deletes a trusted issuer of the workspace. No workspace has one yet, so it is always refused.
 func DeleteTrustedIssuer(uuid.UUID) Change {
 	return Change{
-		Needs: perm.AccountWriteMembers,
-		act:   func(context.Context, *Rehearsals, audit.Actor) error { return ErrNoIssuer },
+		act: func(context.Context, *Rehearsals, audit.Actor) error { return ErrNoIssuer },
 	}
 }
 
 // DisableModule switches a known module of the workspace off. Only the operator of the server can make this change.
 func DisableModule(module string) Change {
 	return Change{
-		Needs: perm.AccountWriteMembers,
 		act: func(ctx context.Context, r *Rehearsals, by audit.Actor) error {
 			event := by.Event(audit.ModuleChanged, "tenant:"+by.WorkspaceID.String(),
 				map[string]any{"module": module, "changes": []string{"disable"}}, perm.NewSet(perm.AccountWriteMembers))

@@ -28,7 +28,7 @@ type Fate int
 
 // The fates.
 const (
-	Stays   Fate = iota // and keeps its permissions, though it may be refused as an assistant
+	Stays   Fate = iota // it keeps its permissions; a switch may still refuse some of its requests
 	Ends                // for good
 	Pauses              // it is refused everything until what was switched off is on again
 	Narrows             // it loses permissions
@@ -73,9 +73,14 @@ func live(s standing.Standing) bool {
 	return s.State == standing.Active || s.State == userDisabled || s.State == keyRemoved
 }
 
-// held returns what a credential may do, apart from switches.
-func held(s standing.Standing) perm.Set {
-	return s.CredentialPermissions.Intersect(s.MemberPermissions)
+// held returns what a credential may do with these modules, apart from the switch of AI assistants.
+func held(s standing.Standing, modules map[string]Module) (all perm.Set) {
+	for _, p := range s.CredentialPermissions.Intersect(s.MemberPermissions) {
+		if of := modules[p.Module()]; !p.OfModule() || of.Enabled && of.Provisioned {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // A comparison compares two states of a workspace.
@@ -116,7 +121,7 @@ func (c comparison) fate(was, is standing.Standing) (Fate, perm.Set) {
 	if c.acts(was, c.before.Modules) && !c.acts(is, c.after.Modules) && c.acts(switched, c.before.Modules) {
 		return Pauses, nil
 	}
-	if loses := held(was).Without(held(is)); len(loses) > 0 {
+	if loses := held(was, c.before.Modules).Without(held(is, c.after.Modules)); len(loses) > 0 {
 		return Narrows, loses
 	}
 	return Stays, nil

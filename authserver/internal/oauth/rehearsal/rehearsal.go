@@ -23,7 +23,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/openapi"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
@@ -37,7 +36,7 @@ const (
 
 	inFlight  = 16 // of a workspace, running or waiting
 	runAtOnce = 2  // in the process, each with a connection to Postgres
-	wait      = 3 * time.Second
+	wait      = 10 * time.Second
 )
 
 // Errors of Run, besides those of the change.
@@ -116,7 +115,7 @@ func New(r Rehearsals) *Rehearsals {
 }
 
 // Run says what the change would do if the actor made it now. It returns ErrBusy, ErrTooMany, or the error of the
-// change. It does not check Change.Needs.
+// change. The caller has checked what the actor needs to make it.
 func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (found Outcome, err error) {
 	demands, err := openapi.Demands()
 	if err != nil {
@@ -168,7 +167,6 @@ func (r *Rehearsals) addUses(
 
 // A Change is a planned change.
 type Change struct {
-	Needs perm.Permission // what the actor needs to make it, or "" if account:api:access suffices
 	scope Scope
 	act   func(ctx context.Context, r *Rehearsals, by audit.Actor) error
 }

@@ -202,7 +202,12 @@ func (w *randomWorkspace) facts() facts {
 	must(w, err)
 	for i, s := range all {
 		id, module := w.known[i/len(modules)], modules[i%len(modules)]
-		f.held[id] = s.CredentialPermissions.Intersect(s.MemberPermissions)
+		if module == modules[0] {
+			f.held[id] = slices.Clone(s.CredentialPermissions.Intersect(s.MemberPermissions))
+		}
+		f.held[id] = slices.DeleteFunc(f.held[id], func(p perm.Permission) bool {
+			return p.OfModule() && p.Module() == module && !(s.ModuleEnabled && s.ModuleProvisioned)
+		})
 		for operation, d := range w.demands {
 			of := ""
 			if len(d.Permissions) > 0 && d.Permissions[0].OfModule() {

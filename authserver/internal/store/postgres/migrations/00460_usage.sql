@@ -35,7 +35,7 @@ create table account.credential_networks (
   user_id uuid not null,
   first_used_at timestamptz not null,
   last_used_at timestamptz not null, -- exact to the day
-  mail_due boolean not null default false, -- its user is to be told
+  mail_due boolean not null default false, -- a mail about it is due
   primary key (tenant_id, credential_id, network)
 );
 create index credential_networks_by_user on account.credential_networks (user_id);
