@@ -88,6 +88,10 @@ func TestNetworks_NewOneIsMailedOnce(t *testing.T) {
 			UserID:              by.ID,
 		})
 	}
+	s.fixture.Exec(`update account.finished_upgrades set finished_at = now() - interval '2 days'
+		where name = 'networks_recorded'`)
+	s.token(who, "older than the record", 72*time.Hour, time.Hour)
+	use(who, standing.PersonalAccessToken, s.tokenID("older than the record"))
 	for _, name := range []string{"script", "revoked", "expired"} {
 		s.token(who, name, time.Hour, time.Hour)
 		use(who, standing.PersonalAccessToken, s.tokenID(name))
@@ -143,6 +147,7 @@ func TestNetworks_AtMostFiveMailsADay(t *testing.T) {
 	s := ownMailing(t)
 	who := s.person()
 	s.token(who, "script", time.Hour, 24*time.Hour)
+	s.fixture.Exec(`delete from account.finished_upgrades where name = 'networks_recorded'`)
 	used := standing.Standing{
 		CredentialID:        s.tokenID("script"),
 		Kind:                standing.PersonalAccessToken,

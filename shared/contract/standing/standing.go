@@ -231,8 +231,9 @@ func EndReplaced(ctx context.Context, db Execer, token uuid.UUID) error {
 // used again.
 const (
 	noteEvery   = 5 * time.Second
-	noteAtMost  = 10_000 // credentials and networks between two flushes; more are dropped
-	noteTimeout = 2 * time.Second
+	noteAtMost  = 10_000          // credentials and networks between two flushes; more are dropped
+	noteTimeout = 2 * time.Second // of each statement
+	noteAtOnce  = 200             // networks in a statement
 
 	// What was written is not written again for an hour. A process remembers this number, and then starts anew.
 	knownFor    = time.Hour
@@ -350,14 +351,23 @@ func (u *UsageRecorder) flush() {
 	}
 	// Both services lock the rows in the same order, so that they cannot deadlock.
 	places := slices.SortedFunc(maps.Keys(used), place.compare)
+	u.noteUses(places, used)
+	u.noteNetworks(places, used)
+}
+
+// exec runs a statement, and logs a failure.
+func (u *UsageRecorder) exec(failure string, rows int, sql string, args ...any) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	u.noteUses(ctx, places, used)
-	u.noteNetworks(ctx, places, used)
+	_, err := u.db.Exec(ctx, sql, args...)
+	if err != nil {
+		u.log.WarnContext(ctx, failure, "credentials", rows, "cause", err)
+	}
+	return err == nil
 }
 
 // noteUses writes that credentials were used now.
-func (u *UsageRecorder) noteUses(ctx context.Context, places []place, used map[place]use) {
+func (u *UsageRecorder) noteUses(places []place, used map[place]use) {
 	pats, patsIn, grants, grantsIn := []uuid.UUID{}, []uuid.UUID{}, []uuid.UUID{}, []uuid.UUID{}
 	var before uuid.UUID
 	for _, at := range places {
@@ -372,13 +382,12 @@ func (u *UsageRecorder) noteUses(ctx context.Context, places []place, used map[p
 			grants, grantsIn = append(grants, id), append(grantsIn, one.workspaceID)
 		}
 	}
-	if _, err := u.db.Exec(ctx, noteSQL, pats, patsIn, grants, grantsIn); err != nil {
-		u.log.WarnContext(ctx, "credential usage not recorded", "credentials", len(pats)+len(grants), "cause", err)
-	}
+	u.exec("credential usage not recorded", len(pats)+len(grants), noteSQL, pats, patsIn, grants, grantsIn)
 }
 
-// noteNetworks writes the networks that it has not written within the hour.
-func (u *UsageRecorder) noteNetworks(ctx context.Context, places []place, used map[place]use) {
+// noteNetworks writes the networks that it has not written within the hour, in parts, until one fails: what is left is
+// written when the credential is used again.
+func (u *UsageRecorder) noteNetworks(places []place, used map[place]use) {
 	if now := time.Now(); now.Sub(u.knownSince) >= knownFor || len(u.known) > knownAtMost {
 		u.known, u.knownSince = map[place]struct{}{}, now
 	}
@@ -386,9 +395,14 @@ func (u *UsageRecorder) noteNetworks(ctx context.Context, places []place, used m
 		_, known := u.known[at]
 		return known || !at.network.IsValid()
 	})
-	if len(places) == 0 {
-		return
+	for part := range slices.Chunk(places, noteAtOnce) {
+		if !u.notePart(part, used) {
+			return
+		}
 	}
+}
+
+func (u *UsageRecorder) notePart(places []place, used map[place]use) bool {
 	var credentials, workspaces, users []uuid.UUID
 	var kinds []string
 	var networks []netip.Prefix
@@ -400,12 +414,12 @@ func (u *UsageRecorder) noteNetworks(ctx context.Context, places []place, used m
 		credentials, networks = append(credentials, at.credential), append(networks, at.network)
 		workspaces, users, kinds = append(workspaces, one.workspaceID), append(users, one.user), append(kinds, kind)
 	}
-	_, err := u.db.Exec(ctx, networksSQL, workspaces, credentials, kinds, users, networks, NetworksAtMost)
-	if err != nil {
-		u.log.WarnContext(ctx, "networks of credentials not recorded", "networks", len(networks), "cause", err)
-		return
+	if !u.exec("networks of credentials not recorded", len(credentials), networksSQL,
+		workspaces, credentials, kinds, users, networks, NetworksAtMost) {
+		return false
 	}
 	for _, at := range places {
 		u.known[at] = struct{}{}
 	}
+	return true
 }

@@ -124,9 +124,12 @@ func (c *Counter) Ends(r *http.Request, outcome web.Outcome) {
 		return
 	}
 	for _, call := range use.Calls {
-		one := Counts{Requests: 1, Refused: counts.Refused, Records: int64(call.Records)}
+		one := Counts{Requests: 1, Refused: counts.Refused}
 		if call.Refused {
 			one.Refused = 1
+		}
+		if outcome.Status < 300 {
+			one.Records = int64(call.Records)
 		}
 		c.count(use, call.Operation, day, one)
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/perm"
 )
 
-// Each operation that takes a credential and each tool has words, and no other, so that no page shows people its technical name.
+// Each operation that takes a credential and each tool has words, and no other, so that no page shows people its
+// technical name.
 func TestOperations_HaveWords(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("operations.json")

@@ -23,6 +23,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/openapi"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
@@ -130,7 +131,7 @@ func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (fo
 		var refused map[uuid.UUID][]string
 		found, refused = comparison{by.WorkspaceID, before, after, demands}.outcome()
 		found.Since = r.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Days)
-		return r.addUses(ctx, by.WorkspaceID, &found, refused)
+		return r.addUses(ctx, by, &found, refused)
 	})
 	if errors.Is(err, audit.ErrBusy) {
 		err = ErrBusy
@@ -141,19 +142,21 @@ func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (fo
 // usesAtOnce is the number of credentials whose usage one statement reads.
 const usesAtOnce = 1_000
 
-// addUses adds the requests to the outcome whose operation is among those that the change refuses the credential.
+// addUses adds the requests to the outcome whose operation is among those that the change refuses the credential. An
+// actor without account:read:members learns of no requests of others (contract, section 5b).
 func (r *Rehearsals) addUses(
-	ctx context.Context, workspaceID uuid.UUID, found *Outcome, refused map[uuid.UUID][]string,
+	ctx context.Context, by audit.Actor, found *Outcome, refused map[uuid.UUID][]string,
 ) error {
+	all := by.Permissions.Has(perm.AccountReadMembers)
 	at, ids := map[uuid.UUID]int{}, []uuid.UUID(nil)
 	for i, a := range found.Affected {
 		at[a.CredentialID] = i
-		if len(refused[a.CredentialID]) > 0 {
+		if len(refused[a.CredentialID]) > 0 && (all || a.UserID == by.UserID) {
 			ids = append(ids, a.CredentialID)
 		}
 	}
 	for part := range slices.Chunk(ids, usesAtOnce) {
-		uses, err := r.Store.Uses(ctx, workspaceID, part, found.Since)
+		uses, err := r.Store.Uses(ctx, by.WorkspaceID, part, found.Since)
 		if err != nil {
 			return err
 		}

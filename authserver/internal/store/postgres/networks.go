@@ -74,7 +74,8 @@ func (t *transaction) mailNetworks(c usedCredential) {
 		read(&mailed)
 	slices.SortFunc(found, func(a, b newNetwork) int { return a.At.Compare(b.At) })
 	var data mail.Data
-	if len(found) == 0 || !t.liveCredential(c, found[0].Kind, &data) {
+	var created time.Time
+	if len(found) == 0 || !t.liveCredential(c, found[0].Kind, &data, &created) || t.learning(created) {
 		return
 	}
 	for _, n := range found {
@@ -89,17 +90,25 @@ func (t *transaction) mailNetworks(c usedCredential) {
 	}
 }
 
-// liveCredential reads the names of a credential and its page. It returns false if the credential has ended.
-func (t *transaction) liveCredential(c usedCredential, kind string, data *mail.Data) bool {
+// learning reports whether the networks of a credential are only noted: for a week, if it was made before any were
+// recorded.
+func (t *transaction) learning(created time.Time) bool {
+	return t.has(`select true from account.finished_upgrades where name = 'networks_recorded'
+		and finished_at > $1 and now() < finished_at + interval '7 days' limit 1`, created)
+}
+
+// liveCredential reads the names of a credential and its page, and when it was made. It returns false if the credential
+// has ended.
+func (t *transaction) liveCredential(c usedCredential, kind string, data *mail.Data, created *time.Time) bool {
 	args := pgx.NamedArgs{"in": c.WorkspaceID, "id": c.ID}
 	if kind == standing.PersonalAccessToken {
 		data.Path = tokenPage + c.ID.String()
-		return t.row(`select p.name, t.name from account.personal_access_tokens p join account.tenants t
+		return t.row(`select p.name, t.name, p.created_at from account.personal_access_tokens p join account.tenants t
 			on t.id = p.tenant_id where p.tenant_id = @in and p.id = @id and p.revoked_at is null
-			and p.expires_at > now() and `+tokenNotEndingSQL, args).find(&data.Token, &data.Workspace)
+			and p.expires_at > now() and `+tokenNotEndingSQL, args).find(&data.Token, &data.Workspace, created)
 	}
 	data.Path = connectionPage + c.ID.String()
-	return t.row(`select c.name, t.name`+connectionTables+`
+	return t.row(`select c.name, t.name, g.created_at`+connectionTables+`
 		where g.tenant_id = @in and g.id = @id and g.generation > 0 and `+liveSQL, args).
-		find(&data.Application, &data.Workspace)
+		find(&data.Application, &data.Workspace, created)
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"strings"
 	"time"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
@@ -64,7 +65,7 @@ func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 		}.Configured("connection log", SettingConnectionLog, periods[SettingConnectionLog]),
 		events.Fixed("events", keepEvents),
 		retention.RowsOfWorkspaces("account.usage", usageKey, "t.day", "").Fixed("usage of credentials", keepUsage),
-		usageOfDeletedUsers.Fixed("usage of deleted users", 0),
+		ofDeletedUsers("account.usage", usageKey).Fixed("usage of deleted users", 0),
 		retention.RowsOf("account.usage_writers", "id", "t.written_at", "").Fixed("writers of usage", day),
 		rest.AnswerTable{Name: answersTable}.Kind(),
 		retention.RowsOf("account.sessions", "token", "t.expiry", "").Fixed("expired sessions", 0),
@@ -76,8 +77,9 @@ func (d *db) Retention(periods RetentionPeriods) *retention.Store {
 			Fixed("requests for access", keepRequests),
 		retention.RowsOf("account.email_changes", "id", "t.expires_at", "").
 			Fixed("changes of e-mail addresses", keepChanges),
-		retention.RowsOfWorkspaces("account.credential_networks", "tenant_id, credential_id, network", "t.last_used_at",
-			"").Fixed("networks of credentials", usage.Kept),
+		retention.RowsOfWorkspaces("account.credential_networks", networkKey, "t.last_used_at", "").
+			Fixed("networks of credentials", usage.Kept),
+		ofDeletedUsers("account.credential_networks", networkKey).Fixed("networks of deleted users", 0),
 		retention.RowsOf("account_jobs.river_job", "id", "t.finalized_at",
 			"t.state in ('completed', 'cancelled', 'discarded')").Fixed("finished mail jobs", keepMailJobs),
 	})
@@ -91,23 +93,31 @@ var events = retention.Kind{
 	Delete:  "select account.delete_events($1, $2)",
 }
 
-const usageKey = "tenant_id, credential_id, day, operation, service_id"
+// Key columns.
+const (
+	usageKey   = "tenant_id, credential_id, day, operation, service_id"
+	networkKey = "tenant_id, credential_id, network"
+)
 
-// A process may add to the usage of a user after that user's usage was deleted with the account.
-var usageOfDeletedUsers = retention.Kind{
-	Due:        "select u.deleted_at as at " + dueUsage + " order by 1",
-	Workspaces: "select distinct t.tenant_id " + dueUsage,
-	Delete: `
+// ofDeletedUsers deletes the rows of a table of credentials, with these key columns, that belong to deleted users: a
+// process may add some after those of the user were deleted with the account.
+func ofDeletedUsers(table, key string) retention.Kind {
+	due := "from account.users u join " + table + " t on t.user_id = u.id where u.deleted_at < $1"
+	same := ""
+	for column := range strings.SplitSeq(key, ", ") {
+		same += " and t." + column + " = due." + column
+	}
+	return retention.Kind{
+		Due:        "select u.deleted_at as at " + due + " order by 1",
+		Workspaces: "select distinct t.tenant_id " + due,
+		Delete: `
 with due as materialized (
-  select ` + usageKey + ` ` + dueUsage + ` and t.tenant_id = $3 limit $2 for update of t skip locked
+  select ` + key + ` ` + due + ` and t.tenant_id = $3 limit $2 for update of t skip locked
 ), gone as (
-  delete from account.usage t using due where t.tenant_id = $3 and t.tenant_id = due.tenant_id
-    and t.credential_id = due.credential_id and t.day = due.day and t.operation = due.operation
-    and t.service_id = due.service_id returning 1)
+  delete from ` + table + ` t using due where t.tenant_id = $3` + same + ` returning 1)
 select count(*) from gone`,
+	}
 }
-
-const dueUsage = "from account.users u join account.usage t on t.user_id = u.id where u.deleted_at < $1"
 
 // In a chain of replaced tokens, the oldest is deleted first: a token stays while its predecessor is stored, because
 // the first use of its successor revokes both. The successor of a deleted token no longer names a predecessor.

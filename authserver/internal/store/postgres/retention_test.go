@@ -143,7 +143,7 @@ func TestRetention_DeletesDueRecordsOnly(t *testing.T) {
 			deletes(t, r, c.kind, 0)
 		})
 	}
-	const ofUsage = 2 // see TestRetention_UsageIsKeptFor92Days
+	const ofUsage = 3 // see TestRetention_UsageIsKeptFor92Days
 	if len(r.Kinds()) != 18+ofUsage {
 		t.Errorf("%d kinds: add a row to this test", len(r.Kinds()))
 	}
@@ -252,6 +252,10 @@ func TestRetention_UsageIsKeptFor92Days(t *testing.T) {
 		email = id || '@deleted.invalid' where id = $1`, gone)
 	add(gone, 0)
 	deletes(t, r, "usage of deleted users", 1)
+	l.fixture.Exec(`insert into account.credential_networks (tenant_id, credential_id, network, kind, user_id,
+		first_used_at, last_used_at) select $1, gen_random_uuid(), '203.0.113.0/24', 'connection', u, now(), now()
+		from unnest($2::uuid[]) u`, l.grant.WorkspaceID, []uuid.UUID{gone, l.grant.UserID})
+	deletes(t, r, "networks of deleted users", 1)
 	l.wantCount(3, "rows of usage are left", `select count(*) from account.usage where user_id = $1`, l.grant.UserID)
 }
 

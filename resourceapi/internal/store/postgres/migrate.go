@@ -23,6 +23,7 @@ var accountFunctions = []string{
 	// The last one of the migrations of webhooks.
 	"account.add_webhook(uuid, uuid, uuid, text, text[], bytea, bytea, integer, uuid, uuid, boolean)",
 	"account.make_months(text)",
+	"account.note_networks(uuid[], uuid[], text[], uuid[], cidr[], integer)", // after the tables of usage
 }
 
 // Ready checks whether Postgres responds within a second and has every migration that this program knows, and the
@@ -42,7 +43,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	var complete bool
 	err = s.probe.QueryRow(ctx, `
-		select bool_and(to_regprocedure(f) is not null) and to_regclass('account.usage') is not null
+		select bool_and(to_regprocedure(f) is not null)
 		from unnest($1::text[]) f`, accountFunctions).Scan(&complete)
 	if err != nil {
 		return notReady(err)

@@ -12,9 +12,9 @@ create table account.usage (
   requests bigint not null,
   refused bigint not null default 0, -- those answered 401, 403 or 429
   records bigint not null default 0, -- given or changed
-  primary key (tenant_id, credential_id, day, operation, service_id)
+  primary key (tenant_id, day, credential_id, operation, service_id) -- the order of the list
 ) with (fillfactor = 80); -- the counts change often, and no index has them
-create index usage_by_day on account.usage (tenant_id, day);
+create index usage_by_credential on account.usage (tenant_id, credential_id, day);
 create index usage_to_delete on account.usage (day);
 create index usage_by_user on account.usage (user_id, tenant_id, day);
 

@@ -1,11 +1,13 @@
 -- Which network of a credential was its first, and about which a mail was queued (contract, section 5b). The previous release records no
--- networks. The first network of a credential that is recorded is no new one, wherever the credential was used before.
+-- networks. The first network of a credential that is recorded is no new one, wherever the credential was used before, and for a week there
+-- are no mails about credentials that were made before this migration.
 
 -- +goose Up
 alter table account.credential_networks
   add column is_first boolean not null default false, -- of its credential, for which this row is the lock too
   add column mailed_at timestamptz; -- null: no mail was queued
 create unique index credential_networks_first on account.credential_networks (tenant_id, credential_id) where is_first;
+insert into account.finished_upgrades (name) values ('networks_recorded');
 
 -- +goose StatementBegin
 -- note_networks notes from where credentials were used. A network is due a mail if its credential has been used from another one before:
