@@ -264,6 +264,7 @@ func refused() rest.Refusals {
 		as(apierr.NotFound, consent.ErrNoConnection, "There is no such connection in this workspace."),
 		as(apierr.Conflict, consent.ErrConnectionEnded, "The connection has ended, or was changed at the same time. "+
 			"Nothing was changed."),
+		as(apierr.Conflict, consent.ErrPolicyChanged, "The connector policy was changed at the same time. Try again."),
 		as(apierr.NotFound, pat.ErrNoToken, "There is no such active token in this workspace."),
 		as(apierr.Forbidden, audit.ErrOthers, othersCredential),
 		as(apierr.PreconditionFailed, rest.ErrStale, "The policy has changed since you read it. Read it again."),

@@ -130,17 +130,17 @@ func (s *Settings) setPolicy(r *request) error {
 	if now := r.here.Workspace.Connectors; now.Digest() != seen && !now.Equal(wanted) {
 		return s.overtaken(r)
 	}
+	var change consent.PolicyChange
 	if r.form.Get("confirm") != "yes" {
-		would, outcome, err := s.rehearse(r, rehearsal.SetPolicy(wanted, nil))
-		if err != nil {
-			return err
-		}
-		if would.Failed || !outcome.None() {
-			typed.Warning = would
+		var outcome rehearsal.Outcome
+		typed.Warning, outcome, err = s.rehearse(r, rehearsal.SetPolicy(wanted, nil))
+		if err == nil && (typed.Warning.Failed || !outcome.None()) {
 			return s.connectorsPage(r, typed)
 		}
 	}
-	change, err := s.Connected.SetPolicy(r.ctx(), r.actor(), seen, wanted, nil)
+	if err == nil {
+		change, err = s.Connected.SetPolicy(r.ctx(), r.actor(), seen, wanted, nil)
+	}
 	if errors.Is(err, consent.ErrPolicyChanged) {
 		r.form.Set("tenant", r.here.Workspace.ID.String())
 		return r.serve(s.overtaken) // with the changed policy
