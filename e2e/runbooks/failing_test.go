@@ -150,7 +150,9 @@ func TestBackup_FailureLeavesWhatWasThere(t *testing.T) {
 		`case $* in *dbname=*) kill -9 $PPID ;; *) exec "$REAL" "$@" ;; esac`, // the command is killed
 		// a service starts before the restored database gets its name
 		`"$REAL" "$@" || exit; case $* in *dbname=*) PGAPPNAME=almoner-late psql --dbname=service=almoner \
-			--command='select pg_sleep(5)' >/dev/null 2>&1 & sleep 1 ;; esac`,
+			--command='select pg_sleep(600)' >/dev/null 2>&1 &
+			until psql --dbname=service=almoner --tuples-only --command="select 'late' from pg_stat_activity
+				where application_name = 'almoner-late' and state = 'active'" | grep --quiet late; do sleep 0.1; done ;; esac`,
 	} {
 		out, complaint, err := o.try(t, "restore.md", "restore", "", o.replaced(t, "pg_restore", lines))
 		if err == nil || strings.Contains(out, "Complete.") ||
@@ -162,6 +164,7 @@ func TestBackup_FailureLeavesWhatWasThere(t *testing.T) {
 			t.Errorf("%s users after a restore that failed, want %s", now, users)
 		}
 	}
+	o.Database.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'almoner-late'`)
 
 	moment := "MOMENT=" + o.Database.Text(t, "select clock_timestamp()::text")
 	o.fails(t, "while PostgreSQL runs", "point-in-time.md", "recover", moment)

@@ -120,7 +120,7 @@ const (
 	ofConsent    = "commit"
 	always       = 1 << 20
 
-	consentsTried = 5 // until the cut hits the consent
+	consentsTried = 30 // until the cut hits the consent, and not another commit of the service
 )
 
 // TestPostgres_UnknownOutcomeIsResolved breaks a connection to Postgres after a statement was sent and before its
