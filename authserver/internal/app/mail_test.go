@@ -127,7 +127,7 @@ func TestMail_IsInLanguageAndZoneOfRecipient(t *testing.T) {
 	other := s.browser()
 	other.SetCookies([]*http.Cookie{{Name: "zone", Value: "../../etc/passwd", Path: "/login"}})
 	other.SignIn(who)
-	contains(t, "the mail", s.mail(who.Email, "Mewngofnodi newydd i'ch cyfrif", 1).Text, "Pryd: ", " UTC+0545\n")
+	contains(t, "the mail", s.mail(who.Email, "Mewngofnodi newydd i’ch cyfrif", 1).Text, "Pryd: ", " UTC+0545\n")
 	s.browser().Get(forgottenPage).Send(forgottenPage, browsertest.Fields{"email": who.Email})
 	contains(t, "the link", s.mail(who.Email, "Gosod cyfrinair newydd", 1).Text, " UTC+0545.")
 }
