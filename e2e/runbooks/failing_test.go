@@ -152,7 +152,8 @@ func TestBackup_FailureLeavesWhatWasThere(t *testing.T) {
 		`"$REAL" "$@" || exit; case $* in *dbname=*) PGAPPNAME=almoner-late psql --dbname=service=almoner \
 			--command='select pg_sleep(600)' >/dev/null 2>&1 &
 			until psql --dbname=service=almoner --tuples-only --command="select 'late' from pg_stat_activity
-				where application_name = 'almoner-late' and state = 'active'" | grep --quiet late; do sleep 0.1; done ;; esac`,
+				where application_name = 'almoner-late' and state = 'active'" | grep --quiet late
+			do sleep 0.1; done ;; esac`,
 	} {
 		out, complaint, err := o.try(t, "restore.md", "restore", "", o.replaced(t, "pg_restore", lines))
 		if err == nil || strings.Contains(out, "Complete.") ||
