@@ -49,7 +49,7 @@ var unreachable = map[string]string{
 	"POST /v1/account/oauth/revoke 429":     "token.TestRevoke_OnlyWrongSecretsAreThrottled",
 	"POST /v1/account/oauth/introspect 429": "token.TestIntrospect_OnlyWrongSecretsAreThrottled",
 
-	`[A-Z]+ /(mcp|v1/me|v1/events|v1/webhooks.*) 429`:                                 bounded,
+	`[A-Z]+ /(mcp|v1/me|v1/me/usage|v1/events|v1/webhooks.*) 429`:                     bounded,
 	`[A-Z]+ /v1/(programmes/.*|engage/(forms|submissions|supporters|erasures).*) 429`: bounded,
 
 	"[A-Z]+ /v1/account/tenants/.* 429":          "api.TestBounds_OneCredentialHas64InFlightAnd8Handled",
