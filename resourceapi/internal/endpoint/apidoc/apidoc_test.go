@@ -152,8 +152,8 @@ func TestPage_CodeBlocksAreFocusable(t *testing.T) {
 	}
 }
 
-// The page of its group shows every operation, parameter and response of the description, but preflights and the files
-// of pages. The first page leads to it from the address that it had when there was one page.
+// The page of its group shows every operation, permission, parameter and response of the description, but preflights
+// and the files of pages. The first page leads to it from the address that it had when there was one page.
 func TestPage_ShowsEveryOperation(t *testing.T) {
 	d, left := described(t).document, 0
 	for _, o := range d.Operations() {
@@ -176,6 +176,20 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 		}
 		if !strings.Contains(pages[PagePath], `<li id="`+id+`" data-page="`+path+`"><a href="`+path+"#"+id+`">`) {
 			t.Errorf("%s %s is not on the first page", o.Method, o.Path)
+		}
+		needs, _ := o.Permissions()
+		words, line := id+" "+o.Method+" "+o.Path, strings.Join(needs.Strings(), "</code>, <code>")
+		if line != "" {
+			words, line = words+" "+strings.Join(needs.Strings(), " "), " · Needs: <code>"+line+"</code>"
+		}
+		if !strings.Contains(article, `<p class="access">`+access(o)+line+"</p>") ||
+			!strings.Contains(pages[PagePath], `data-words="`+words+`"`) {
+			t.Errorf("%s %s: its page and its search do not have %q", o.Method, o.Path, needs)
+		}
+		for _, one := range strings.Split(required.FindString(o.Text("description")), "`") {
+			if strings.Contains(one, ":") && !needs.Has(perm.Permission(one)) {
+				t.Errorf("%s %s: its page lacks %s, which it requires", o.Method, o.Path, one)
+			}
 		}
 		for _, p := range d.Parameters(o) {
 			if !strings.Contains(article, "<code>"+p.Text("name")+"</code>") {

@@ -9,12 +9,14 @@ import (
 	gofmt "go/format"
 	"html/template"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	texttemplate "text/template"
 
 	"github.com/almonerhq/almoner/shared/contract/openapi"
+	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -23,6 +25,7 @@ type operation struct {
 	Anchor, Method, Path, Title string
 	Text                        template.HTML
 	Access                      string
+	Needs                       perm.Set // permissions, all of them
 	Parameters                  []field
 	Headers                     []field // that can be omitted
 	Bodies                      []body
@@ -55,15 +58,19 @@ type reader struct {
 	baseURL  string
 }
 
+// required is a sentence of a description that names permissions alone. The page has them in a line of their own.
+var required = regexp.MustCompile("\\s*\\bRequires\\s+`[a-z:]+`(?:\\s+and\\s+`[a-z:]+`)*\\.")
+
 func (r reader) operation(o openapi.Operation) operation {
 	out := operation{
 		Anchor: o.Text("operationId"),
 		Method: o.Method,
 		Path:   o.Path,
 		Title:  o.Text("summary"),
-		Text:   prose(o.Text("description")),
+		Text:   prose(required.ReplaceAllString(o.Text("description"), "")),
 		Access: access(o),
 	}
+	out.Needs, _ = o.Permissions()
 	parameters := r.document.Parameters(o)
 	for _, p := range parameters {
 		f := field{
