@@ -64,13 +64,20 @@ func TestApps_ShowsProbableCauseOfReplay(t *testing.T) {
 	const origin = "203.0.113.0/24 (“<b>curl/8”)"
 	browser, tenant := site.SignedIn(ada), "?tenant="+site.Fixture.WorkspaceID.String()
 	for path, way := range map[string]string{
-		"/settings/apps":           "Connect again",
 		"/settings/security":       "connect it again with the same choices",
 		"/settings/audit" + tenant: "connect it again with the same choices",
 		connectionLog + tenant:     "connects it again, with the same choices",
 	} {
 		browser.Get(path).As(path).Says(words, way, origin)
 	}
+	const first = "<strong>We disconnected Claude because an old access key was used again.</strong> This looks like"
+	for _, path := range []string{"/settings/apps", "/settings/apps/app?id=" + g.ID.String()} {
+		browser.Get(path).As(path).Contains(first).
+			Says(words, "Details", "Network 203.0.113.0/24", "Program <b>curl/8").Lacks("came from")
+	}
+	site.SignedIn(developer(site, perm.AccountReadMembers)).
+		Get(connectors+"/connection"+tenant+"&id="+g.ID.String()).Says(words, "Program <b>curl/8").
+		Contains("<strong>Claude was disconnected because an old access key was used again.</strong> This looks like")
 	browser.Get(connectors + tenant).Says("because an old access key was used again.").Omits("203.0.113.0")
 }
 

@@ -88,9 +88,12 @@ var disconnected = map[Reason]string{
 
 // Explain describes to people why and when a grant of an application ended. reuse may be nil.
 func (r Reason) Explain(application string, at *time.Time, reuse *Reuse) string {
-	words := r.Ended(application, at)
-	if suspicion := r.Suspicion(reuse); suspicion != "" {
+	words, suspicion := r.Ended(application, at), r.Suspicion(reuse)
+	if suspicion != "" {
 		words += " " + suspicion
+	}
+	if suspicion != "" && reuse != nil && reuse.Network != "" {
+		words += " The request came from " + reuse.Origin() + "."
 	}
 	return words
 }
@@ -108,8 +111,8 @@ func (r Reason) Ended(application string, at *time.Time) string {
 	return fmt.Sprintf(words, event)
 }
 
-// Suspicion describes whether the request that ended a grant looks like theft. It returns "" unless a used code or
-// refresh token was presented.
+// Suspicion describes whether the request that ended a grant looks like theft, but not where it came from. It returns ""
+// unless a used code or refresh token was presented.
 func (r Reason) Suspicion(reuse *Reuse) string {
 	switch {
 	case r != Replayed && r != CodeReused:
@@ -117,7 +120,7 @@ func (r Reason) Suspicion(reuse *Reuse) string {
 	case reuse == nil:
 		return "It may have been copied."
 	}
-	return reuse.Words()
+	return reuse.cause()
 }
 
 // A Block is why the client of an active grant may not act at this moment. It goes when its cause goes, except
@@ -186,23 +189,17 @@ func (r Reuse) LikelyRetry() bool {
 	return !r.SuccessorUsed && time.Duration(r.Seconds)*time.Second <= retryWithin
 }
 
-// Words describes the request to people: its probable cause, and where it came from.
-func (r Reuse) Words() string {
+// cause describes the probable cause of the request to people.
+func (r Reuse) cause() string {
 	ago := duration(time.Duration(r.Seconds) * time.Second)
-	var words string
 	switch {
 	case r.LikelyRetry():
-		words = "This was probably a network fault and not theft: the key that replaced it, " + ago +
+		return "This was probably a network fault and not theft: the key that replaced it, " + ago +
 			" earlier, had not been used."
 	case r.SuccessorUsed:
-		words = "This looks like theft: the key that replaced it had already been used, " + ago + " earlier."
-	default:
-		words = "This may be theft or an old backup: the key that replaced it, " + ago + " earlier, had not been used."
+		return "This looks like theft: the key that replaced it had already been used, " + ago + " earlier."
 	}
-	if origin := r.Origin(); origin != "" {
-		words += " The request came from " + origin + "."
-	}
-	return words
+	return "This may be theft or an old backup: the key that replaced it, " + ago + " earlier, had not been used."
 }
 
 // Origin says where the request came from, or "".

@@ -42,8 +42,9 @@ func TestReuse_DescribesProbableCause(t *testing.T) {
 				"The request came from 2001:db8:1::/48.",
 		},
 	} {
-		if c.reuse.LikelyRetry() != c.likelyRetry || c.reuse.Words() != c.words {
-			t.Errorf("%s: %t %q", name, c.reuse.LikelyRetry(), c.reuse.Words())
+		words := grant.Replayed.Explain("App", nil, &c.reuse)
+		if c.reuse.LikelyRetry() != c.likelyRetry || words != grant.Replayed.Ended("App", nil)+" "+c.words {
+			t.Errorf("%s: %t %q", name, c.reuse.LikelyRetry(), words)
 		}
 	}
 }
