@@ -362,12 +362,12 @@ func (a *Accounts) Decline(ctx context.Context, o membership.Offer, user *uuid.U
 }
 
 // WithdrawnInvitations lists the addresses of the latest invitations to a workspace that a user sent and that were
-// withdrawn between two times, at most 200.
+// withdrawn between two times, at most 200. The index invitations_by_end has the invitations of that time.
 func (a *Accounts) WithdrawnInvitations(
 	ctx context.Context, in, inviter uuid.UUID, from, to time.Time,
 ) ([]string, error) {
 	return list(ctx, a.db, "list withdrawn invitations", pgx.RowTo[string], `
 select email from account.invitations
-where tenant_id = $1 and invited_by = $2 and outcome = 'withdrawn' and ended_at between $3 and $4
+where tenant_id = $1 and invited_by = $2 and outcome = 'withdrawn' and coalesce(ended_at, expires_at) between $3 and $4
 order by email limit 200`, in, inviter, from, to)
 }
