@@ -28,6 +28,7 @@ type sheetView struct {
 	Tokens      []endedItem
 	Webhooks    []endedItem // that the person added or enabled last
 	Invitations []endedItem // that the person sent
+	Unseen      string      // the lists that the user may not see, or ""
 }
 
 // An endedItem is what ended with a membership.
@@ -137,10 +138,42 @@ func (r *request) membershipEnd(user uuid.UUID) (last audit.Entry, err error) {
 	return last, nil
 }
 
-// endedWith adds what ended with a membership: by the events that say so, the connections as they are stored, the
-// invitations that were withdrawn at the same moment, and the webhooks of the person.
+// endedWith adds what ended with a membership, as far as the user may see it on other pages: the connections and tokens
+// of members with the permission for API access, or for changing members, whose pages say what a removal would end;
+// webhooks with that for API access.
 func (r *request) endedWith(view *sheetView, removal audit.Entry) error {
 	user, since := *removal.UserID, removal.At.Add(-time.Minute) // the transaction may have begun before
+	api := r.here.Permissions.Has(perm.AccountAPIAccess)
+	if api || r.here.Permissions.Has(perm.AccountWriteMembers) {
+		if err := r.endedCredentials(view, user, since); err != nil {
+			return err
+		}
+		view.Unseen = "webhooks"
+	} else {
+		view.Unseen = "connected apps, tokens and webhooks"
+	}
+	if api {
+		view.Unseen = ""
+		endpoints, err := r.Store.Webhooks(r.ctx(), r.here.Workspace.ID)
+		if err != nil {
+			return err
+		}
+		for _, e := range endpoints {
+			if e.UserID == user {
+				view.Webhooks = append(view.Webhooks, endedItem{Name: hostOf(e), Detail: "Gets no more events"})
+			}
+		}
+	}
+	emails, err := r.Store.WithdrawnInvitations(r.ctx(), r.here.Workspace.ID, user, since, removal.At)
+	for _, email := range emails {
+		view.Invitations = append(view.Invitations, endedItem{Name: email})
+	}
+	return err
+}
+
+// endedCredentials adds the connections and tokens of a user that ended with the membership: by the reason of their
+// end, and by the events that say so.
+func (r *request) endedCredentials(view *sheetView, user uuid.UUID, since time.Time) error {
 	connections, err := r.Connected.Store.Connections(r.ctx(), r.here.Workspace.ID, consent.ConnectionFilter{
 		UserID: &user,
 		State:  consent.ConnectionEnded,
@@ -155,26 +188,10 @@ func (r *request) endedWith(view *sheetView, removal audit.Entry) error {
 		}
 	}
 	tokens, err := r.eventsAbout(user, audit.TokenRevoked, since, mostEnded)
-	if err != nil {
-		return err
-	}
 	for _, e := range tokens {
 		if row := eventView(e, nil); row.Text("reason") == string(grant.MembershipOver) {
 			view.Tokens = append(view.Tokens, endedItem{Name: row.Text("name")})
 		}
-	}
-	endpoints, err := r.Store.Webhooks(r.ctx(), r.here.Workspace.ID)
-	if err != nil {
-		return err
-	}
-	for _, e := range endpoints {
-		if e.UserID == user {
-			view.Webhooks = append(view.Webhooks, endedItem{Name: hostOf(e), Detail: "Gets no more events"})
-		}
-	}
-	emails, err := r.Store.WithdrawnInvitations(r.ctx(), r.here.Workspace.ID, user, since, removal.At)
-	for _, email := range emails {
-		view.Invitations = append(view.Invitations, endedItem{Name: email})
 	}
 	return err
 }

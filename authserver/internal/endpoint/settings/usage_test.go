@@ -199,6 +199,10 @@ func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
 		created_at, expires_at) values (gen_random_uuid(), $1, $2, '{programmes:read:programmes}', $3,
 		sha256(gen_random_uuid()::text::bytea), now(), now() + interval '7 days')`
 	site.Fixture.Exec(invitation, site.Fixture.WorkspaceID, "pat.lee@example.org", sam.ID)
+	site.Fixture.Exec(`insert into account.webhooks (id, tenant_id, user_id, url, types, secret, secret_key, position,
+		created_at) values (gen_random_uuid(), $1, $2, 'https://hooks.example.org/x', '{programme.created}', 'x',
+		sha256('key'), 0, now())`,
+		site.Fixture.WorkspaceID, sam.ID)
 	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
 		values (gen_random_uuid(), $1, $2, $3, $4, 'token:x',
 			'{"reason": "replaced", "name": "Replaced before"}')`,
@@ -207,9 +211,13 @@ func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
 	sheet := manager.Get(page).Send(members+"/remove", nil).Send(members+"/remove", nil).LeadsTo(page).Follow()
 	sheet.Wants(http.StatusOK, "was removed.", "Former member", "by Ada Okafor", "Claude", "Nightly export",
 		"pat.lee@example.org", "Accounts at Claude.", "What is left to do outside").Lacks("Replaced before", sam.Email)
-	stays := site.SignedIn(developer(site))
-	stays.Get(page).Wants(http.StatusForbidden)
+	sheet.Lacks("hooks.example.org").Says("To see which webhooks ended, you need the permission “Manage API access”.")
+	site.SignedIn(developer(site)).Get(page).Wants(http.StatusForbidden)
+	site.SignedIn(site.Member(perm.AccountReadMembers)).Get(page).Wants(http.StatusOK, "Former member",
+		"pat.lee@example.org", "To see which connected apps, tokens and webhooks ended, you need the permission").
+		Lacks("Claude", "Nightly export", "hooks.example.org")
 	reads := site.SignedIn(developer(site, perm.AccountReadMembers))
+	reads.Get(page).Wants(http.StatusOK, "Claude", "Nightly export", "hooks.example.org").Lacks("To see which")
 	reads.Get("/settings/audit").Contains(strings.ReplaceAll(page, "&", "&amp;"))
 	site.SignedIn(developer(site)).Get("/settings/audit").Omits(members + "/member?")
 	site.Fixture.Exec(`update account.users set deleted_at = now(), disabled_at = now(), password_hash = null,
