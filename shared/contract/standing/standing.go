@@ -118,18 +118,23 @@ type Querier interface {
 
 // Read runs one query. It returns ErrUnknown if the credential does not exist.
 func Read(ctx context.Context, db Querier, q Query) (Standing, error) {
-	rows, err := db.Query(ctx, SQL, Args([]Query{q})...)
-	if err != nil {
-		return Standing{}, fmt.Errorf("read standing: %w", err)
-	}
-	all, err := Scan(rows, 1)
-	if err != nil {
+	all, err := ReadAll(ctx, db, []Query{q})
+	switch {
+	case err != nil:
 		return Standing{}, err
-	}
-	if all[0] == nil {
+	case all[0] == nil:
 		return Standing{}, ErrUnknown
 	}
 	return *all[0], nil
+}
+
+// ReadAll runs several queries, and returns their results in order. The entry of an unknown credential is nil.
+func ReadAll(ctx context.Context, db Querier, questions []Query) ([]*Standing, error) {
+	rows, err := db.Query(ctx, SQL, Args(questions)...)
+	if err != nil {
+		return nil, fmt.Errorf("read standing: %w", err)
+	}
+	return Scan(rows, len(questions))
 }
 
 // Scan reads the result of SQL for this number of queries, in order, and closes rows. The entry of an unknown
@@ -249,7 +254,7 @@ const (
 	networksSQL = `select account.note_networks($1, $2, $3, $4, $5, $6)`
 )
 
-// Execer is the part of a pgx pool that a UsageRecorder needs.
+// An Execer runs a statement, in a transaction or not.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }

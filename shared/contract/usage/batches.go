@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/almonerhq/almoner/shared/contract/standing"
 )
@@ -30,14 +29,9 @@ type Database interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// An Execer runs a statement, in a transaction or not.
-type Execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
 // Add adds rows, which are of different keys, to account.usage. The rows of other transactions are locked in the order
 // of the rows.
-func Add(ctx context.Context, db Execer, rows []Row) error {
+func Add(ctx context.Context, db standing.Execer, rows []Row) error {
 	n := len(rows)
 	workspaces, credentials, services := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n)
 	users, days := make([]uuid.UUID, n), make([]time.Time, n)
@@ -197,13 +191,9 @@ func (c *Counter) lookUpSome(
 	for i, key := range keys {
 		questions[i] = presented[key].Query
 	}
-	rows, err := c.db.Query(ctx, standing.SQL, standing.Args(questions)...)
+	standings, err := standing.ReadAll(ctx, c.db, questions)
 	if err != nil {
 		return fmt.Errorf("look up credentials: %w", err)
-	}
-	standings, err := standing.Scan(rows, len(questions))
-	if err != nil {
-		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -240,9 +240,7 @@ func TestStanding_BatchEqualsSingleQueries(t *testing.T) {
 		}
 		tx := l.lock(sql)
 		defer func() { _ = tx.Rollback(t.Context()) }()
-		rows, err := tx.Query(t.Context(), standing.SQL, standing.Args(questions)...)
-		must(t, err)
-		all, err := standing.Scan(rows, len(questions))
+		all, err := standing.ReadAll(t.Context(), tx, questions)
 		must(t, err)
 		return all
 	}
