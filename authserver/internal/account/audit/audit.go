@@ -121,6 +121,12 @@ type Actor struct {
 // ByOperator returns the actor of an operator's command, who may do everything.
 func ByOperator() Actor { return Actor{Authorization: Authorization{Operator: true}} }
 
+// In returns the actor in a workspace.
+func (a Actor) In(workspaceID uuid.UUID) Actor {
+	a.WorkspaceID = workspaceID
+	return a
+}
+
 // Event returns the event of a change that needs these permissions besides those of the request. It concerns the user.
 func (a Actor) Event(action Action, subject string, detail map[string]any, needs perm.Set) Event {
 	event := Event{Actor: Operator, Action: action, Subject: subject, Detail: detail, RequestID: a.RequestID}
@@ -143,7 +149,7 @@ var ErrOthers = errors.New("the record of another member")
 // account:read:members, these are the actor's own, and another user is ErrOthers (contract, section 5b).
 func (a Actor) Sees(user *uuid.UUID) (*uuid.UUID, error) {
 	switch {
-	case a.Permissions.Has(perm.AccountReadMembers):
+	case a.Authorization.Operator, a.Permissions.Has(perm.AccountReadMembers):
 		return user, nil
 	case user != nil && *user != a.UserID:
 		return nil, ErrOthers

@@ -271,6 +271,8 @@ func refused() rest.Refusals {
 		as(apierr.NotFound, rehearsal.ErrNoIssuer, "There is no such trusted issuer in this workspace."),
 		as(apierr.Conflict, rehearsal.ErrTooMany,
 			"The change concerns more than 12,000 connections and tokens, which is more than a rehearsal can compare."),
+		as(apierr.Unavailable, rehearsal.ErrTooSlow,
+			"The change concerns too many connections and tokens to work out what it would do now. Try again."),
 		{Err: rehearsal.ErrBusy, As: rehearsing},
 		{Err: audit.ErrBusy, As: busy},
 		{Err: store.ErrUnavailable, As: unavailable},

@@ -170,7 +170,7 @@ func showOutcome(o rehearsal.Outcome) (b outcomeBody) {
 	b.Narrows, b.Refused.ByOperation = []narrowedBody{}, []operationBody{}
 	for _, a := range o.Affected {
 		if a.Fate == rehearsal.Narrows {
-			b.Narrows = append(b.Narrows, narrowedBody{a.CredentialID, a.Loses.Strings()})
+			b.Narrows = append(b.Narrows, narrowedBody{a.ID, a.Loses.Strings()})
 		}
 	}
 	for _, one := range o.Operations {

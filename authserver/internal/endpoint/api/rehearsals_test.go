@@ -6,8 +6,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/almonerhq/almoner/authserver/internal/app"
 	"github.com/almonerhq/almoner/authserver/internal/testing/apitest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
 const rehearsals = "/rehearsals"
@@ -76,4 +79,69 @@ func TestRehearsals_AnswerAsChangeWould(t *testing.T) {
 	b.Wants("no object", b.send("POST", rehearsals, `{"change":[]}`), 400, "invalid_request")
 	b.Wants("elsewhere", b.Send("POST", baseOf(uuid.New())+rehearsals, planned(may["switch"]),
 		apitest.Bearer(b.token)...), 403, "FORBIDDEN")
+}
+
+// Without account:read:members, a caller learns of the requests of their own credentials alone.
+func TestRehearsals_CountRequestsThatCallerMaySee(t *testing.T) {
+	b := newTestEnv(t)
+	user := b.Fixture.Member(perm.AccountAPIAccess, perm.ProgrammesRead, perm.ProgrammesWrite)
+	held, _ := b.connect(user)
+	b.Fixture.Exec(`update account.usage set credential_id = $2 where credential_id = $1`,
+		b.used(user, "connection", "listProgrammes", 0), held.Grant.ID)
+	deletion := planned(`"deleteClient":{"clientId":"` + held.Grant.ClientID.String() + `"}`)
+	const none = `"refused":{"requests":0,"byOperation":[]}`
+	const five = `"refused":{"requests":5,"byOperation":[{"operation":"listProgrammes","requests":5,"credentials":1}]}`
+	for who, c := range map[string]struct {
+		token credential.Secret
+		want  string
+	}{
+		"manager":   {b.token, five},
+		"registrar": {b.Fixture.Token(b.manager, perm.AccountAPIAccess), none},
+		"user":      {b.Fixture.Token(user, perm.AccountAPIAccess), five},
+	} {
+		answer := b.as(c.token, "POST", rehearsals, deletion)
+		b.Wants(who, answer, 200, "")
+		ends := `"ends":{"connections":["` + held.Grant.ID.String() + `"]`
+		if !strings.Contains(answer.Body, ends) || !strings.Contains(answer.Body, c.want) {
+			t.Errorf("%s: %s", who, answer.Body)
+		}
+	}
+}
+
+// A workspace has 16 rehearsals in flight at most. A change whose effect Postgres cannot find in time is 503.
+func TestRehearsals_AreLimited(t *testing.T) {
+	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
+	const inFlight, more = 16, 4
+	release := b.Lock("lock table account.webhooks in access exclusive mode")
+	answers := make(chan apitest.Answer, inFlight+more)
+	for i := range inFlight + more {
+		if i%8 == 0 { // a credential has 8 requests at once at most
+			b.token = b.Fixture.Token(b.manager, held...)
+		}
+		token := b.token
+		go func() { answers <- b.as(token, "POST", rehearsals, planned(`"setLlmIntegration":{"enabled":false}`)) }()
+	}
+	for range more {
+		refused := <-answers
+		b.Wants("more than the bound", refused, 429, "rate_limited")
+		b.WantsHeader("more than the bound", refused, "Retry-After", "3")
+	}
+	release()
+	ended := map[int]int{}
+	for range inFlight { // a slow machine refuses those that wait too long
+		ended[(<-answers).Status]++
+	}
+	if ended[200] == 0 || ended[200]+ended[429] != inFlight {
+		t.Errorf("statuses %v", ended)
+	}
+	b.Fixture.Exec(`create function account.slow() returns trigger language plpgsql as
+		$$begin raise exception 'canceled' using errcode = 'query_canceled'; end$$`)
+	b.Fixture.Exec(`create trigger slow before insert on account.connector_policies
+		for each row execute function account.slow()`)
+	answer := b.send("POST", rehearsals, planned(`"setConnectorPolicy":{"permissions":["programmes:read:programmes"],`+
+		`"platforms":["claude"],"days":7}`))
+	b.Wants("too slow", answer, 503, "temporarily_unavailable")
+	if !strings.Contains(answer.Body, "too many connections and tokens") {
+		t.Error(answer.Body)
+	}
 }

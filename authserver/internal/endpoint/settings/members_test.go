@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -313,6 +314,15 @@ func TestMembers_ChangesAreRehearsed(t *testing.T) {
 	browser.Post(members+"/permissions", ask.Form(members+"/permissions")).Follow().Wants(http.StatusOK, "were saved.")
 	holds(t, site, sam, "programmes:read:programmes")
 	page.Send(members+"/remove", nil).Wants(http.StatusOK, "loses Claude", "Disconnected").Lacks("refused")
+	// A page that cannot find it out says so, and lets the user confirm all the same.
+	site.Fixture.Exec(`create function account.slow() returns trigger language plpgsql as
+		$$begin raise exception 'canceled' using errcode = 'query_canceled'; end$$`)
+	site.Fixture.Exec(fmt.Sprintf(`create trigger slow before delete on account.memberships for each row
+		when (old.user_id = '%s') execute function account.slow()`, sam.ID))
+	ask = page.Send(members+"/remove", nil).Wants(http.StatusOK, "We could not work out what this would change.")
+	ask.Lacks("loses Claude")
+	site.Fixture.Exec(`drop trigger slow on account.memberships`)
+	ask.Send(members+"/remove", nil).Follow().Wants(http.StatusOK, "Former member")
 }
 
 func TestMembers_NeedReadPermissionInTheirWorkspace(t *testing.T) {

@@ -3,6 +3,8 @@ package rehearsal
 import (
 	"bytes"
 	"cmp"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -54,7 +56,7 @@ func (o Outcome) With(fate Fate, tokens bool) []uuid.UUID {
 	ids := []uuid.UUID{}
 	for _, a := range o.Affected {
 		if a.Fate == fate && a.IsToken() == tokens {
-			ids = append(ids, a.CredentialID)
+			ids = append(ids, a.ID)
 		}
 	}
 	return ids
@@ -127,65 +129,79 @@ func (c comparison) fate(was, is standing.Standing) (Fate, perm.Set) {
 	return Stays, nil
 }
 
-// outcome returns what differs, without requests, and the operations that each credential may do before but not after.
-func (c comparison) outcome() (found Outcome, refused map[uuid.UUID][]string) {
-	refused = map[uuid.UUID][]string{}
-	for i, was := range c.before.Credentials {
-		is := c.after.Credentials[i].Standing
-		if !live(was.Standing) {
-			continue
-		}
-		for operation, d := range c.demands {
-			if !c.refuses(was.Standing, c.before.Modules, d) && c.refuses(is, c.after.Modules, d) {
-				refused[was.CredentialID] = append(refused[was.CredentialID], operation)
-			}
-		}
-		one := Affected{Credential: was}
-		one.Fate, one.Loses = c.fate(was.Standing, is)
-		if one.Fate != Ends && is.EndsAt.Before(was.EndsAt) {
-			found.Sooner++
-		}
-		if one.Fate != Stays || len(refused[was.CredentialID]) > 0 {
-			found.Affected = append(found.Affected, one)
-		}
-	}
-	found.Webhooks = without(c.before.Webhooks, c.after.Webhooks)
-	found.Invitations = without(c.before.Invitations, c.after.Invitations)
-	return found, refused
+// differs reports whether anything by which a request of a credential is decided differs.
+func (c comparison) differs(i int) bool {
+	return !reflect.DeepEqual(c.before.Standings[i], c.after.Standings[i]) ||
+		!maps.Equal(c.before.Modules, c.after.Modules)
 }
 
-// without returns the ids of one list that are not in another. It is never nil.
-func without(all, left []uuid.UUID) []uuid.UUID {
-	gone := []uuid.UUID{}
+// refused reports whether a credential may do a known operation before, but not after.
+func (c comparison) refused(i int, operation string) bool {
+	d, known := c.demands[operation]
+	return known && !c.refuses(c.before.Standings[i], c.before.Modules, d) &&
+		c.refuses(c.after.Standings[i], c.after.Modules, d)
+}
+
+// A sum is the Outcome of the parts so far. It takes as long as they have credentials and uses.
+type sum struct {
+	Outcome
+	operations map[string]Operation
+}
+
+// addOthers adds the webhooks and invitations that differ.
+func (s *sum) addOthers(before, after State) {
+	s.Webhooks = append(s.Webhooks, without(before.Webhooks, after.Webhooks)...)
+	s.Invitations = append(s.Invitations, without(before.Invitations, after.Invitations)...)
+}
+
+// without returns the ids of one list that are not in another.
+func without(all, left []uuid.UUID) (gone []uuid.UUID) {
+	stays := map[uuid.UUID]bool{}
+	for _, id := range left {
+		stays[id] = true
+	}
 	for _, id := range all {
-		if !slices.Contains(left, id) {
+		if !stays[id] {
 			gone = append(gone, id)
 		}
 	}
 	return gone
 }
 
-// addUses adds requests that would have been refused. at are the positions of the credentials in Affected.
-func (o *Outcome) addUses(uses []Use, at map[uuid.UUID]int) {
-	for _, use := range uses {
-		o.Requests += use.Requests
-		o.Affected[at[use.CredentialID]].Requests += use.Requests
-		i := slices.IndexFunc(o.Operations, func(one Operation) bool { return one.Name == use.Operation })
-		if i < 0 {
-			i, o.Operations = len(o.Operations), append(o.Operations, Operation{Name: use.Operation})
-		}
-		o.Operations[i].Requests += use.Requests
-		o.Operations[i].Credentials++
+// addUse adds requests that would have been refused.
+func (s *sum) addUse(use Use) {
+	if s.operations == nil {
+		s.operations = map[string]Operation{}
+	}
+	one := s.operations[use.Operation]
+	s.operations[use.Operation] = Operation{use.Operation, one.Requests + use.Requests, one.Credentials + 1}
+	s.Requests += use.Requests
+}
+
+// addCredential adds what happens to a credential of a comparison, of whose requests this many would have been refused.
+func (s *sum) addCredential(one Credential, c comparison, i int, requests int64) {
+	was, is := c.before.Standings[i], c.after.Standings[i]
+	if !live(was) {
+		return
+	}
+	fate, loses := c.fate(was, is)
+	if fate != Ends && is.EndsAt.Before(was.EndsAt) {
+		s.Sooner++
+	}
+	if fate != Stays || requests > 0 {
+		s.Affected = append(s.Affected, Affected{one, fate, loses, requests})
 	}
 }
 
-// finish leaves out credentials that nothing happens to, and sorts the operations and the credentials.
-func (o *Outcome) finish() {
-	o.Affected = slices.DeleteFunc(o.Affected, func(a Affected) bool { return a.Fate == Stays && a.Requests == 0 })
-	slices.SortFunc(o.Operations, func(a, b Operation) int {
+// outcome returns the sum, with its lists in order. The identifiers are never nil.
+func (s *sum) outcome() Outcome {
+	o := s.Outcome
+	o.Webhooks, o.Invitations = append([]uuid.UUID{}, o.Webhooks...), append([]uuid.UUID{}, o.Invitations...)
+	o.Operations = slices.SortedFunc(maps.Values(s.operations), func(a, b Operation) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(o.Affected, func(a, b Affected) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), bytes.Compare(a.CredentialID[:], b.CredentialID[:]))
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), bytes.Compare(a.ID[:], b.ID[:]))
 	})
+	return o
 }

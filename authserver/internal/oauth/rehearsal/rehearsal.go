@@ -8,12 +8,13 @@
 //	R1  What it says is what happens: the change, once made, ends, pauses, narrows and refuses just that.
 //	R2  It changes nothing: no row, event, mail, cache or key of Redis.
 //	R3  A change that the service refuses is refused with the same error.
+//	R4  It holds up others only shortly: it makes the change anew for each part of the credentials, and lets go of what
+//	    the change locks, and of its turn, in between.
 package rehearsal
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,7 +24,6 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/shared/contract/openapi"
-	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/server/inflight"
 )
@@ -32,12 +32,15 @@ import (
 const (
 	// MaxCredentials is the most connections and tokens that a rehearsal compares, so that an answer stays below 4 MB.
 	MaxCredentials = 12_000
+	// PartSize is how many of them one transaction compares: it holds its locks for about 0.1 s.
+	PartSize = 500
 	// Days is the number of days, with today, whose requests are looked at.
 	Days = 30
 
-	inFlight  = 16 // of a workspace, running or waiting
-	runAtOnce = 2  // in the process, each with a connection to Postgres
-	wait      = 10 * time.Second
+	inFlight  = 16               // rehearsals of a workspace, running or waiting
+	runAtOnce = 2                // parts in the process, each with a connection to Postgres
+	wait      = 10 * time.Second // for a turn
+	longest   = 10 * time.Second // of a rehearsal that has its turn: no part begins later
 )
 
 // Errors of Run, besides those of the change.
@@ -46,6 +49,8 @@ var (
 	ErrBusy = errors.New("other rehearsals are running")
 	// ErrTooMany reports that the change concerns more than MaxCredentials.
 	ErrTooMany = errors.New("too many connections and tokens to rehearse the change")
+	// ErrTooSlow reports that it takes too long now to find out what the change would do.
+	ErrTooSlow = errors.New("the change takes too long to rehearse")
 	// ErrNoIssuer reports that the workspace trusts no such issuer.
 	ErrNoIssuer = errors.New("no such trusted issuer")
 )
@@ -58,20 +63,29 @@ type Scope struct {
 
 // A Credential is a connection or a personal access token.
 type Credential struct {
-	standing.Standing        // State is "" if it no longer exists
-	Name              string // of the application or the token
-	Person            string // name of its user
+	ID     uuid.UUID
+	UserID uuid.UUID
+	Hash   []byte // of a token, or nil
+	Name   string // of the application or the token
+	Person string // name of its user
 }
 
 // IsToken reports whether it is a personal access token, and not a connection.
-func (c Credential) IsToken() bool { return c.Kind == standing.PersonalAccessToken }
+func (c Credential) IsToken() bool { return c.Hash != nil }
+
+// A Part is what one transaction compares.
+type Part struct {
+	Scope
+	Credentials []Credential // at most PartSize
+	Others      bool         // compare webhooks and invitations too
+}
 
 // A Module says whether a workspace can use a module.
 type Module struct{ Enabled, Provisioned bool }
 
 // A State is what a workspace has at one time.
 type State struct {
-	Credentials []Credential // that have not ended
+	Standings   []standing.Standing // of the part's credentials; State is "" if one no longer exists
 	Modules     map[string]Module
 	Webhooks    []uuid.UUID // that get events
 	Invitations []uuid.UUID // that can be accepted
@@ -86,11 +100,13 @@ type Use struct {
 
 // A Store reads workspaces. Its errors wrap store.ErrUnavailable.
 type Store interface {
-	// Rehearse runs act in a transaction that it rolls back, and returns what of the scope the workspace has before and
-	// after. Both states have the same credentials, in the same order. Changes that the store leaves to the background
-	// count as made. It returns ErrTooMany, or the error of act.
+	// Concerned returns the credentials of the scope that have not ended, or ErrTooMany.
+	Concerned(ctx context.Context, workspaceID uuid.UUID, scope Scope) ([]Credential, error)
+	// Rehearse runs act in a transaction that it rolls back, and returns what of the part the workspace has before and
+	// after. Changes that the store leaves to the background count as made. It returns the error of act, or ErrTooSlow
+	// if a statement took too long.
 	Rehearse(
-		ctx context.Context, workspaceID uuid.UUID, scope Scope, act func(context.Context) error,
+		ctx context.Context, workspaceID uuid.UUID, part Part, act func(context.Context) error,
 	) (before, after State, err error)
 	// Uses adds up the usage of credentials since a day, by credential and operation.
 	Uses(ctx context.Context, workspaceID uuid.UUID, credentials []uuid.UUID, since time.Time) ([]Use, error)
@@ -106,65 +122,88 @@ type Rehearsals struct {
 	DisableModule func(ctx context.Context, workspaceID uuid.UUID, module string, event audit.Event) error
 	Now           func() time.Time
 
-	turns *inflight.Requests[uuid.UUID] // by workspace
+	turns *inflight.Requests[uuid.UUID] // of rehearsals, by workspace
+	parts *inflight.Requests[uuid.UUID] // of their parts
 }
 
-// New returns Rehearsals that run one rehearsal of a workspace at once, and two in all.
+// New returns Rehearsals that run one rehearsal of a workspace at once. Two parts run at once, whosever they are: the
+// parts of all rehearsals get their turns in the order in which they come, so that a small rehearsal does not wait for
+// the end of large ones.
 func New(r Rehearsals) *Rehearsals {
-	r.turns = inflight.New[uuid.UUID](inflight.Bounds{InFlight: inFlight, AtOnce: 1, Total: runAtOnce, Wait: wait})
+	r.turns = inflight.New[uuid.UUID](inflight.Bounds{InFlight: inFlight, AtOnce: 1, Wait: wait})
+	r.parts = inflight.New[uuid.UUID](inflight.Bounds{InFlight: 1, AtOnce: 1, Total: runAtOnce, Wait: wait})
 	return &r
 }
 
-// Run says what the change would do if the actor made it now. It returns ErrBusy, ErrTooMany, or the error of the
-// change. The caller has checked what the actor needs to make it.
-func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (found Outcome, err error) {
+// Run says what the change would do if the actor made it now. It returns ErrBusy, ErrTooMany, ErrTooSlow, or the error
+// of the change. The caller has checked what the actor needs to make it.
+func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (Outcome, error) {
 	demands, err := openapi.Demands()
 	if err != nil {
 		return Outcome{}, err
 	}
+	var all sum
 	err = audit.InTurn(ctx, r.turns, by.WorkspaceID, func() error {
-		act := func(ctx context.Context) error { return change.act(ctx, r, by) }
-		before, after, err := r.Store.Rehearse(ctx, by.WorkspaceID, change.scope, act)
-		if err != nil {
-			return err
+		began := r.Now()
+		all.Since = began.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Days)
+		concerned, err := r.Store.Concerned(ctx, by.WorkspaceID, change.scope)
+		for first := true; err == nil && (first || len(concerned) > 0); first = false {
+			if r.Now().Sub(began) > longest {
+				return ErrTooSlow
+			}
+			n := min(PartSize, len(concerned))
+			part := Part{Scope: change.scope, Credentials: concerned[:n], Others: first}
+			concerned = concerned[n:]
+			err = audit.InTurn(ctx, r.parts, by.WorkspaceID, func() error {
+				return r.add(ctx, &all, by, change, part, demands)
+			})
 		}
-		var refused map[uuid.UUID][]string
-		found, refused = comparison{by.WorkspaceID, before, after, demands}.outcome()
-		found.Since = r.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Days)
-		return r.addUses(ctx, by, &found, refused)
+		return err
 	})
 	if errors.Is(err, audit.ErrBusy) {
 		err = ErrBusy
 	}
-	return found, err
+	if err != nil {
+		return Outcome{}, err
+	}
+	return all.outcome(), nil
 }
 
-// usesAtOnce is the number of credentials whose usage one statement reads.
-const usesAtOnce = 1_000
-
-// addUses adds the requests to the outcome whose operation is among those that the change refuses the credential. An
-// actor without account:read:members learns of no requests of others (contract, section 5b).
-func (r *Rehearsals) addUses(
-	ctx context.Context, by audit.Actor, found *Outcome, refused map[uuid.UUID][]string,
+// add adds what the change does to a part. An actor without account:read:members learns of no requests of others
+// (contract, section 5b).
+func (r *Rehearsals) add(
+	ctx context.Context, all *sum, by audit.Actor, change Change, part Part, demands map[string]standing.Demand,
 ) error {
-	all := by.Permissions.Has(perm.AccountReadMembers)
-	at, ids := map[uuid.UUID]int{}, []uuid.UUID(nil)
-	for i, a := range found.Affected {
-		at[a.CredentialID] = i
-		if len(refused[a.CredentialID]) > 0 && (all || a.UserID == by.UserID) {
-			ids = append(ids, a.CredentialID)
+	act := func(ctx context.Context) error { return change.act(ctx, r, by) }
+	before, after, err := r.Store.Rehearse(ctx, by.WorkspaceID, part, act)
+	if err != nil {
+		return err
+	}
+	c := comparison{by.WorkspaceID, before, after, demands}
+	all.addOthers(before, after)
+	at, seen := map[uuid.UUID]int{}, []uuid.UUID(nil) // positions in the part
+	only, _ := by.Sees(nil)
+	for i, one := range part.Credentials {
+		if at[one.ID] = i; c.differs(i) && (only == nil || one.UserID == *only) {
+			seen = append(seen, one.ID)
 		}
 	}
-	for part := range slices.Chunk(ids, usesAtOnce) {
-		uses, err := r.Store.Uses(ctx, by.WorkspaceID, part, found.Since)
+	refused := make([]int64, len(part.Credentials))
+	if len(seen) > 0 {
+		uses, err := r.Store.Uses(ctx, by.WorkspaceID, seen, all.Since)
 		if err != nil {
 			return err
 		}
-		found.addUses(slices.DeleteFunc(uses, func(use Use) bool {
-			return use.Requests == 0 || !slices.Contains(refused[use.CredentialID], use.Operation)
-		}), at)
+		for _, use := range uses {
+			if i := at[use.CredentialID]; use.Requests > 0 && c.refused(i, use.Operation) {
+				refused[i] += use.Requests
+				all.addUse(use)
+			}
+		}
 	}
-	found.finish()
+	for i, one := range part.Credentials {
+		all.addCredential(one, c, i, refused[i])
+	}
 	return nil
 }
 

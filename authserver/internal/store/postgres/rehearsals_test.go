@@ -196,9 +196,7 @@ func (w *randomWorkspace) facts() facts {
 				WorkspaceID: w.id, Module: module})
 		}
 	}
-	rows, err := w.fixture.Owner.Query(w.Context(), standing.SQL, standing.Args(asked)...)
-	must(w, err)
-	all, err := standing.Scan(rows, len(asked))
+	all, err := standing.ReadAll(w.Context(), w.fixture.Owner, asked)
 	must(w, err)
 	for i, s := range all {
 		id, module := w.known[i/len(modules)], modules[i%len(modules)]
@@ -271,7 +269,7 @@ func (w *randomWorkspace) compare(said rehearsal.Outcome, before, after facts) {
 	var saidNarrows []string
 	for _, a := range said.Affected {
 		if a.Fate == rehearsal.Narrows {
-			saidNarrows = append(saidNarrows, a.CredentialID.String()+" "+a.Loses.Scope())
+			saidNarrows = append(saidNarrows, a.ID.String()+" "+a.Loses.Scope())
 		}
 	}
 	slices.Sort(saidNarrows)
@@ -326,9 +324,26 @@ func (w *randomWorkspace) usesRefused(before, after facts) []string {
 	return slices.Sorted(slices.Values(texts))
 }
 
-// A rehearsal of a large workspace is complete, up to its bound. While it runs, the grants that it would end are not
-// locked, so that requests of these do not wait for it.
-func TestRehearse_ComparesLargeWorkspaceAndLocksNoGrants(t *testing.T) {
+// A heldRegistry deletes clients after it has called before with the number of the call. It calls after when the client
+// is deleted, in the transaction.
+type heldRegistry struct {
+	client.Store
+	before, after func(n int)
+	n             int
+}
+
+func (h *heldRegistry) DeleteClient(
+	ctx context.Context, workspaceID, id uuid.UUID, event audit.Event,
+) (useraccount.EndedCredentials, error) {
+	h.n++
+	h.before(h.n)
+	defer h.after(h.n)
+	return h.Store.DeleteClient(ctx, workspaceID, id, event)
+}
+
+// R4: a rehearsal of a large workspace is complete, up to its bound. It locks no grants, so that requests of these do
+// not wait for it. Between its parts it locks nothing: consents for the client and changes of the member go through.
+func TestR4_LargeRehearsalHoldsUpNobody(t *testing.T) {
 	l := ownStoreTest(t)
 	app, _ := l.fixture.Confidential(perm.ProgrammesRead)
 	first, owner := l.consented(app, 0), l.fixture.Member(perm.FullSet()...)
@@ -342,23 +357,52 @@ func TestRehearse_ComparesLargeWorkspaceAndLocksNoGrants(t *testing.T) {
 	by := audit.Actor{UserID: owner, WorkspaceID: first.WorkspaceID, Permissions: perm.FullSet(),
 		Authorization: audit.Authorization{UserID: owner}}
 	r := l.rehearsals()
-	said, err := r.Run(t.Context(), by, rehearsal.DeleteClient(app.ID))
-	if ends := said.With(rehearsal.Ends, false); err != nil || len(ends) != 10_000 {
-		t.Errorf("%d connections end, %v", len(ends), err)
+	held := &heldRegistry{Store: l.Store}
+	r.Clients.Store = held
+	hasty := l.hasty()
+	held.before = func(n int) {
+		if n != 2 {
+			return
+		}
+		consent := l.grant
+		consent.ID, consent.Kind, consent.ClientID = uuid.New(), app.Kind, app.ID
+		wants(l, grant.Pending)(hasty.approve(t.Context(), consent))
+		must(t, errOf(hasty.rehearsals().Members.ChangePermissions(t.Context(), by, first.UserID,
+			perm.NewSet(perm.EngageReadForms), nil)))
 	}
-	_, after, err := l.Rehearse(t.Context(), first.WorkspaceID, rehearsal.Scope{}, func(ctx context.Context) error {
-		_, err := r.Members.Remove(ctx, by, first.UserID)
-		l.wantCount(10_000, "grants that are not locked", `select count(*) from (select from account.grants
-			where client_id = $1 for update skip locked) g`, app.ID)
-		return err
-	})
-	active := slices.ContainsFunc(after.Credentials, func(c rehearsal.Credential) bool {
-		return c.State == standing.Active
-	})
-	if err != nil || len(after.Credentials) != 10_000 || active {
-		t.Errorf("%d credentials, active: %t, %v", len(after.Credentials), active, err)
+	held.after = func(n int) {
+		if n == 2 {
+			l.wantCount(10_000, "grants that are not locked", `select count(*) from (select from account.grants
+				where client_id = $1 and state = 'active' for update skip locked) g`, app.ID)
+		}
+	}
+	said, err := r.Run(t.Context(), by, rehearsal.DeleteClient(app.ID))
+	if ends := said.With(rehearsal.Ends, false); err != nil || len(ends) != 10_000 || held.n != 20 {
+		t.Errorf("%d connections end, in %d parts, %v", len(ends), held.n, err)
 	}
 	copied(rehearsal.MaxCredentials - 9_999)
 	_, err = r.Run(t.Context(), by, rehearsal.DeleteClient(app.ID))
 	wantErr(t, "more than the bound", rehearsal.ErrTooMany, err)
+}
+
+// R4: a statement of a rehearsal that holds locks ends after the time of an operation. Others may take twice as long.
+func TestR4_StatementsAreShort(t *testing.T) {
+	l := ownStoreTest(t)
+	_, operation, _, err := l.Limits(t.Context())
+	must(t, err)
+	l.fixture.Exec(fmt.Sprintf(`create function account.slow() returns trigger language plpgsql as
+		$$begin
+			if current_setting('statement_timeout')::interval <= interval '%d milliseconds' then
+				raise exception 'canceled' using errcode = 'query_canceled';
+			end if;
+			return new;
+		end$$`, operation.Milliseconds()))
+	l.fixture.Exec(`create trigger slow before insert on account.connector_policies
+		for each row execute function account.slow()`)
+	owner, r := l.fixture.Member(perm.FullSet()...), l.rehearsals()
+	by := audit.Actor{UserID: owner, WorkspaceID: l.fixture.WorkspaceID, Permissions: perm.FullSet(),
+		Authorization: audit.Authorization{UserID: owner}}
+	_, err = r.Run(t.Context(), by, rehearsal.SetPolicy(policyOf(7, nil, perm.ProgrammesRead), nil))
+	wantErr(t, "a rehearsal", rehearsal.ErrTooSlow, err)
+	l.limit(policyOf(7, nil, perm.ProgrammesRead))
 }

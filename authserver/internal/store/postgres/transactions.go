@@ -392,6 +392,7 @@ func uncommitted(op string, err error) error {
 const (
 	foreignKeyViolation = "23503"
 	uniqueViolation     = "23505"
+	queryCanceled       = "57014"
 )
 
 // violates reports whether err says that a row of a table (without its schema) violates a constraint of this kind. In a

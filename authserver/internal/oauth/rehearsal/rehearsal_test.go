@@ -1,0 +1,99 @@
+package rehearsal
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+)
+
+// A slowStore has workspaces whose credentials no change concerns. Each part takes a second.
+type slowStore struct {
+	credentials map[uuid.UUID]int // of each workspace
+	began       []uuid.UUID       // the workspace of each part
+}
+
+func (s *slowStore) Concerned(_ context.Context, workspaceID uuid.UUID, _ Scope) ([]Credential, error) {
+	return make([]Credential, s.credentials[workspaceID]), nil
+}
+
+func (s *slowStore) Rehearse(
+	_ context.Context, workspaceID uuid.UUID, part Part, _ func(context.Context) error,
+) (before, after State, err error) {
+	s.began = append(s.began, workspaceID)
+	time.Sleep(time.Second)
+	before.Standings = make([]standing.Standing, len(part.Credentials))
+	return before, before, nil
+}
+
+func (s *slowStore) Uses(context.Context, uuid.UUID, []uuid.UUID, time.Time) ([]Use, error) {
+	return nil, nil
+}
+
+// A result is how a rehearsal of a workspace ended, this long after the beginning of the test.
+type result struct {
+	workspace string
+	after     time.Duration
+	err       error
+}
+
+// R4: the parts of rehearsals take turns, so that large workspaces do not hold up a small one. A workspace has one
+// rehearsal at once. One that waits or takes too long is refused.
+func TestR4_PartsTakeTurns(t *testing.T) {
+	const small, large, large2, huge = "small", "large", "large too", "huge"
+	parts := map[string]int{small: 1, large: 4, large2: 4, huge: MaxCredentials / PartSize}
+	many := slices.Repeat([]string{large}, inFlight+1)
+	for name, c := range map[string]struct {
+		runs  []string
+		want  []result // the first ones
+		parts []string // likewise
+	}{
+		"a small one after large ones": {
+			runs:  []string{large, large2, large, small},
+			want:  []result{{small, 2 * time.Second, nil}, {large, 4 * time.Second, nil}},
+			parts: []string{large, large2, small, large},
+		},
+		"one that takes too long": {
+			runs: []string{huge, huge},
+			want: []result{{huge, wait, ErrBusy}, {huge, longest + time.Second, ErrTooSlow}},
+		},
+		"more than the bound": {
+			runs: append(many, small),
+			want: []result{{large, 0, ErrBusy}, {small, time.Second, nil}, {large, 4 * time.Second, nil}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, ids := &slowStore{credentials: map[uuid.UUID]int{}}, map[string]uuid.UUID{}
+				for workspace, n := range parts {
+					ids[workspace] = uuid.New()
+					store.credentials[ids[workspace]] = n * PartSize
+				}
+				r, began, results := New(Rehearsals{Store: store, Now: time.Now}), time.Now(), make(chan result, len(c.runs))
+				for _, workspace := range c.runs {
+					go func() {
+						_, err := r.Run(t.Context(), audit.Actor{WorkspaceID: ids[workspace]}, Change{})
+						results <- result{workspace, time.Since(began), err}
+					}()
+					synctest.Wait()
+				}
+				for i := range c.runs {
+					if got := <-results; i < len(c.want) && got != c.want[i] {
+						t.Errorf("%+v, want %+v", got, c.want[i])
+					}
+				}
+				for i, workspace := range c.parts {
+					if store.began[i] != ids[workspace] {
+						t.Errorf("part %d is not one of %s", i, workspace)
+					}
+				}
+			})
+		})
+	}
+}
