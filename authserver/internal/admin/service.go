@@ -34,8 +34,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/useraccount"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/shared/contract/displayname"
 	"github.com/almonerhq/almoner/shared/database/retention"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -97,12 +99,15 @@ type Store interface {
 
 // A Service runs the commands.
 type Service struct {
-	Store     Store
-	Clients   *client.Registry
-	Keyring   *keyring.Keyring // nil if ALMONER_KEYS is not set
-	Retention *retention.Store
-	AppURL    string   // of the pages, or "" if ALMONER_APP_URL is not set
-	Resources []string // the deployment's resource identifiers, or nil if ALMONER_BASE_URL is not set
+	Store   Store
+	Clients *client.Registry
+	// Connections and Rehearsals change and rehearse connector policies.
+	Connections *consent.Connections
+	Rehearsals  *rehearsal.Rehearsals
+	Keyring     *keyring.Keyring // nil if ALMONER_KEYS is not set
+	Retention   *retention.Store
+	AppURL      string   // of the pages, or "" if ALMONER_APP_URL is not set
+	Resources   []string // the deployment's resource identifiers, or nil if ALMONER_BASE_URL is not set
 	// PropagateRevocation propagates ended grants to Redis if it can.
 	PropagateRevocation func(ctx context.Context, ended []grant.Grant)
 }
@@ -114,6 +119,9 @@ var refusals = map[error]error{
 	membership.ErrUnproven:    ErrUnproven,
 	useraccount.ErrEmailTaken: ErrEmailTaken,
 	client.ErrUnknown:         ErrNoClient,
+	rehearsal.ErrTooMany: refuse("the workspace has more than 12,000 connections and tokens, too many to find out what " +
+		"the change would do"),
+	rehearsal.ErrTooSlow: refuse("it takes too long now to find out what the change would do: try again"),
 }
 
 // A Command is a command with its arguments and options, which package kong parses. The result is valid only if the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/rest"
 )
@@ -80,14 +82,6 @@ type WorkspaceStore interface {
 	) (Module, error)
 	SetFeature(ctx context.Context, workspaceID uuid.UUID, feature string, on bool, event audit.Event) error
 	ConnectorPolicy(ctx context.Context, workspaceID uuid.UUID) (workspace.ConnectorPolicy, error)
-	// ConnectorPolicyEffect counts the connections that a policy would change now.
-	ConnectorPolicyEffect(
-		ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-	) (consent.PolicyEffect, error)
-	// ReplaceConnectorPolicy replaces the policy that has the digest seen, or for an operator with "" any policy.
-	ReplaceConnectorPolicy(
-		ctx context.Context, workspaceID uuid.UUID, seen string, p workspace.ConnectorPolicy, event audit.Event,
-	) (consent.PolicyChange, error)
 }
 
 func (o Organisation) cells() []cell {
@@ -351,27 +345,32 @@ func (c SetConnectorPolicy) run(ctx context.Context, s *Service) (Result, error)
 	if err != nil {
 		return nil, err
 	}
+	by := audit.ByOperator().In(id)
 	if c.DryRun {
-		effect, err := s.Store.ConnectorPolicyEffect(ctx, id, after)
-		return policyOutcome("Dry run, nothing was changed. New policy: ", id, after, effect, false), err
+		would, err := s.Rehearsals.Run(ctx, by, rehearsal.SetPolicy(after, nil))
+		sentence, others := would.Words(strconv.Itoa)
+		for _, fact := range others {
+			sentence += " " + fact + "."
+		}
+		return policyOutcome("Dry run, nothing was changed. New policy: ", id, after, sentence, consent.PolicyEffect{
+			End:    len(would.With(rehearsal.Ends, false)),
+			Lose:   len(would.With(rehearsal.Narrows, false)),
+			Sooner: would.Sooner,
+		}, false), err
 	}
-	entry := workspaceEvent(audit.ConnectorPolicyChanged, id, nil)
-	done, err := s.Store.ReplaceConnectorPolicy(ctx, id, "", after, entry)
-	if err != nil {
-		return nil, err
-	}
-	s.PropagateRevocation(ctx, done.EndedGrants)
-	return policyOutcome("Changed the policy: ", id, after, done.Effect, true), nil
+	done, err := s.Connections.SetPolicy(ctx, by, "", after, nil)
+	e := done.Effect
+	sentence := fmt.Sprintf("Connections: %d ended, %d with fewer permissions, %d shortened.", e.End, e.Lose, e.Sooner)
+	return policyOutcome("Changed the policy: ", id, after, sentence, e, true), err
 }
 
+// policyOutcome is the outcome of a command that sets a policy. effect says what it does to connections.
 func policyOutcome(
-	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, e consent.PolicyEffect, changed bool,
+	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, effect string, e consent.PolicyEffect, changed bool,
 ) Outcome {
 	now := policyResult(workspaceID, p)
-	sentence := fmt.Sprintf(
-		"%splatforms %s; permissions %s; %s. Connections: %d ended, %d with fewer permissions, %d shortened.", begin,
-		list(platformNames(now.Platforms)), strings.Join(now.Permissions, ", "), plural(p.Days, "day"), e.End,
-		e.Lose, e.Sooner)
+	sentence := fmt.Sprintf("%splatforms %s; permissions %s; %s. %s", begin, list(platformNames(now.Platforms)),
+		strings.Join(now.Permissions, ", "), plural(p.Days, "day"), effect)
 	return Outcome{sentence, map[string]any{
 		"tenantId":        workspaceID,
 		"platforms":       now.Platforms,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,9 @@ func TestSetConnectorPolicy_ChangesOnlyGivenFields(t *testing.T) {
 	held := b.connected()
 	change := admin.SetConnectorPolicy{Workspace: b.workspace, Days: &days, DryRun: true}
 	b.wants("a dry run", change, map[string]any{"endSooner": 1.0, "changed": false})
+	if text := b.printed(b.do(change), &map[string]any{}); !strings.Contains(text, "1 connected app expires sooner.") {
+		t.Error(text)
+	}
 	policy(30, all...)
 	if !b.Stored(held.Grant).Ends.After(time.Now().AddDate(0, 0, 8)) {
 		t.Error("a dry run shortened a grant")

@@ -17,8 +17,10 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/mail"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/consent"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/keyring"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/signin/oidc"
 	"github.com/almonerhq/almoner/authserver/internal/signin/passkey"
 	"github.com/almonerhq/almoner/authserver/internal/store/postgres"
@@ -300,8 +302,17 @@ func Admin(ctx context.Context, environ []string, log *slog.Logger) (service *ad
 	if config.BaseURL != "" {
 		resources = perm.Identifiers(config.BaseURL)
 	}
-	return &admin.Service{
+	connections := &consent.Connections{
 		Store: store,
+		PropagateRevocation: func(ctx context.Context, reason grant.Reason, ended []useraccount.EndedGrant) {
+			revoke(ctx, admin.Revoked(ended, reason))
+		},
+		Now: time.Now,
+	}
+	return &admin.Service{
+		Store:       store,
+		Connections: connections,
+		Rehearsals:  rehearsal.New(rehearsal.Rehearsals{Store: store, Connections: connections, Now: time.Now}),
 		Clients: &client.Registry{
 			Store: store.Clients,
 			PropagateRevocation: func(ctx context.Context, ended []useraccount.EndedGrant) {

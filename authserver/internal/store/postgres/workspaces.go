@@ -224,22 +224,6 @@ from (select ` + policyEnds + ` as ends, ` + policyCuts + ` as cut, ` + policyHa
   where ` + policyConcerns + ` and g.state = 'active' and ` + notOverSQL + ` order by g.created_at desc, g.id desc
   limit @next) g`
 
-func effectArgs(workspaceID uuid.UUID, p workspace.ConnectorPolicy) pgx.NamedArgs {
-	args := policyArgs(workspaceID, p)
-	args["most"], args["next"] = countAtMost, countAtMost+1
-	return args
-}
-
-// ConnectorPolicyEffect counts the connections that a policy would change now.
-func (g *Grants) ConnectorPolicyEffect(
-	ctx context.Context, workspaceID uuid.UUID, p workspace.ConnectorPolicy,
-) (e consent.PolicyEffect, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*g.operationLimit)
-	defer cancel()
-	err = g.pool.QueryRow(ctx, effectSQL, effectArgs(workspaceID, p)).Scan(&e.End, &e.Lose, &e.Sooner, &e.More)
-	return e, unavailable("evaluate connector policy", err)
-}
-
 // ReplaceConnectorPolicy replaces the policy of a workspace and narrows the existing grants, with an event each, in one
 // transaction, or returns admin.ErrNoWorkspace. Setting the same policy again changes nothing and writes no event. seen
 // is the digest of the policy that the caller saw, or "" for an operator: if the policy changed since it was read,
@@ -295,12 +279,16 @@ select gen_random_uuid(), tenant_id, user_id, @actor, '` + audit.GrantNarrowed +
   'former_permissions', to_jsonb(former), 'former_ends_at', formerly, 'unused', unused), @request
 from g`
 
-// enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects none.
+// enforce ends or narrows the grants that exceed the policy (P2). A policy that only raises limits affects none. A
+// rehearsal counts by itself.
 func (t *transaction) enforce(workspaceID uuid.UUID, change *consent.PolicyChange, actor string) {
-	e := &change.Effect
-	t.row(effectSQL, effectArgs(workspaceID, change.After)).read(&e.End, &e.Lose, &e.Sooner, &e.More)
-	if change.After.Includes(change.Before) && e.End+e.Lose+e.Sooner == 0 {
-		return
+	if !t.rehearses {
+		e, args := &change.Effect, policyArgs(workspaceID, change.After)
+		args["most"], args["next"] = countAtMost, countAtMost+1
+		t.row(effectSQL, args).read(&e.End, &e.Lose, &e.Sooner, &e.More)
+		if change.After.Includes(change.Before) && e.End+e.Lose+e.Sooner == 0 {
+			return
+		}
 	}
 	p := ending{
 		workspaceID: workspaceID,
