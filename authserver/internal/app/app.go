@@ -77,7 +77,7 @@ type App struct {
 	consents    *authorize.Handler
 	signIn      *signin.Handler
 	mailing     []func(context.Context) // background work that sends mails
-	endUses     func()
+	endLastUse  func()
 	usage       *usage.Counter
 }
 
@@ -99,7 +99,7 @@ type Parts struct {
 
 // New wires the parts. It does not wait for a store: one that is down at the start gives a 503, not a crash.
 func New(ctx context.Context, c Config, log *slog.Logger, replaced ...func(*Options)) (*App, error) {
-	a := &App{config: c, log: log, resources: perm.Identifiers(c.BaseURL), endUses: func() {}}
+	a := &App{config: c, log: log, resources: perm.Identifiers(c.BaseURL), endLastUse: func() {}}
 	a.Options = Options{Now: time.Now, FailuresClock: time.Now, Cost: session.StandardCost()}
 	for _, replace := range replaced {
 		replace(&a.Options)
@@ -142,7 +142,7 @@ func (a *App) openStores(ctx context.Context) (err error) {
 	if a.probe, err = redis.ConnectProbe(url); err != nil {
 		return err
 	}
-	if a.usage, err = a.Store.NewUsageCounter(a.log); err != nil {
+	if a.usage, err = a.Store.UsageCounter(a.log); err != nil {
 		return err
 	}
 	a.Retention = a.Store.Retention(c.RetentionSettings.periods())
@@ -383,7 +383,7 @@ func (a *App) ready(w http.ResponseWriter, r *http.Request) {
 // Close stops background work and closes the connections to the stores.
 func (a *App) Close() {
 	a.usage.Close()
-	a.endUses()
+	a.endLastUse()
 	a.Store.Close()
 	_ = a.Redis.Close() // no commands are pending
 	a.watch.Stop()
@@ -418,7 +418,7 @@ func (a *App) Serve(ctx context.Context) error {
 type Options struct {
 	Now           func() time.Time // the stores keep their own clocks
 	FailuresClock func() time.Time // of the limit of failed requests
-	Uses          interface {
+	LastUse       interface {
 		Record(standing.Standing, netip.Addr)
 	} // nil: one that writes to Postgres
 	Cost     session.Cost  // of the dummy password hash

@@ -64,7 +64,7 @@ func (s *site) usedFrom(address string, used ...standing.Standing) {
 		pool, err := pgxpool.New(s.t.Context(), url)
 		s.must(err)
 		defer pool.Close()
-		recorder := standing.NewUsageRecorder(pool, slog.New(slog.NewTextHandler(s.t.Output(), nil)))
+		recorder := standing.NewLastUseRecorder(pool, slog.New(slog.NewTextHandler(s.t.Output(), nil)))
 		for _, one := range used {
 			recorder.Record(one, netip.MustParseAddr(address))
 		}

@@ -70,16 +70,16 @@ func (a *App) newHandler() error {
 	if err != nil {
 		return err
 	}
-	if a.Uses == nil {
-		recorder := a.Store.NewUsageRecorder(a.log)
-		a.Uses, a.endUses = recorder, recorder.Close
+	if a.LastUse == nil {
+		recorder := a.Store.LastUseRecorder(a.log)
+		a.LastUse, a.endLastUse = recorder, recorder.Close
 	}
 	account := &api.Deps{
 		Issuer:      a.config.BaseURL,
 		Resource:    a.resources[0],
 		Resources:   a.resources,
 		Keys:        a.Keyring.Public,
-		Uses:        a.Uses,
+		LastUse:     a.LastUse,
 		Bounds:      inflight.NewCredentials(0),
 		Clients:     a.clients,
 		Members:     a.members,
@@ -87,7 +87,7 @@ func (a *App) newHandler() error {
 		Rehearsals:  a.rehearsals,
 		LogReads:    a.logReads,
 		Tokens:      pat.Tokens{Store: a.Store.Grants},
-		Usages:      usage.Usages{Store: a.Store.Grants},
+		Usage:       usage.Reader{Store: a.Store.Grants},
 		Store: api.Store{
 			Credentials:  a.Store.Grants,
 			Applications: a.Store.Clients,
@@ -127,7 +127,7 @@ func (a *App) accountRoutes(router *mux.Router, account map[string]methods) {
 		Grants:   a.Grants,
 		Store:    a.Store,
 		Keys:     a.Keyring.Public,
-		Uses:     a.Uses,
+		LastUse:  a.LastUse,
 		Failures: a.Failures,
 		Proxies:  a.proxies,
 		Now:      a.Now,
@@ -362,7 +362,7 @@ func (a *App) newSettings() error {
 		Connected: a.connections,
 		Rehearsed: a.rehearsals,
 		Tokens:    pat.Tokens{Store: a.Store.Grants},
-		Usages:    usage.Usages{Store: a.Store.Grants},
+		Usage:     usage.Reader{Store: a.Store.Grants},
 		Overviews: usage.Overviews{Store: a.Store.Grants, Now: a.Now},
 		LogReads:  a.logReads,
 		Offers:    a.offers,

@@ -67,7 +67,7 @@ type parts struct {
 	watch      server.Instruments
 	store      *postgres.Store
 	tokens     *gate.Keys
-	uses       *standing.UsageRecorder
+	lastUse    *standing.LastUseRecorder
 	usage      *usage.Counter
 	gate       *gate.Gate
 	limits     *redis.Limits
@@ -99,7 +99,7 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 	if p.store, err = postgres.Open(ctx, url, limits, p.watch.Statements()...); err != nil {
 		return p, err
 	}
-	p.uses = p.store.UsageRecorder(log)
+	p.lastUse = p.store.LastUseRecorder(log)
 	if p.usage, err = p.store.UsageCounter(log); err != nil {
 		return p, err
 	}
@@ -109,7 +109,7 @@ func newParts(ctx context.Context, c Config, log *slog.Logger) (p parts, err err
 		BaseURL:   c.BaseURL,
 		Keys:      p.tokens,
 		Standings: p.store,
-		RecordUse: p.uses.Record,
+		RecordUse: p.lastUse.Record,
 		Log:       log,
 		Bounds:    gate.NewBounds(p.store.SearchesPerWorkspace()),
 	})
@@ -240,7 +240,7 @@ func (a *App) Work(ctx context.Context, ready func(net.Addr)) error {
 // Close releases what New opened. Run must have returned.
 func (a *App) Close() {
 	a.usage.Close()
-	a.uses.Close()
+	a.lastUse.Close()
 	_ = a.limits.Close() // no request depends on it
 	a.store.Close()
 	a.watch.Stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
-// Usages reads what credentials did.
-type Usages interface {
+// UsageStore reads what credentials did.
+type UsageStore interface {
 	// Usage returns up to limit rows of one credential, the latest day first: those after a row, or the first ones
 	// after the zero Row. Those of introspections by several services are added up.
 	Usage(
@@ -24,11 +24,11 @@ type Usages interface {
 
 // MyUsage returns the handler of GET /v1/me/usage by path and method: what the caller's own credential did (contract,
 // section 5b). Like Me, it needs a valid credential and nothing else.
-func (g *Gate) MyUsage(usages Usages, cursors *rest.Cursors) map[string]map[string]http.Handler {
+func (g *Gate) MyUsage(store UsageStore, cursors *rest.Cursors) map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{"/v1/me/usage": {"GET": http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			err := g.serveCredential(w, r, Plan{}, func(_ presented, s standing.Standing) error {
-				return rest.Refusals(nil).Of(listUsage(w, r, s, usages, cursors))
+				return rest.Refusals(nil).Of(listUsage(w, r, s, store, cursors))
 			})
 			if err != nil {
 				g.Refuse(w, r, err)
@@ -39,7 +39,7 @@ func (g *Gate) MyUsage(usages Usages, cursors *rest.Cursors) map[string]map[stri
 
 // listUsage writes a page of the rows of the credential.
 func listUsage(
-	w http.ResponseWriter, r *http.Request, s standing.Standing, usages Usages, cursors *rest.Cursors,
+	w http.ResponseWriter, r *http.Request, s standing.Standing, store UsageStore, cursors *rest.Cursors,
 ) error {
 	raw := r.URL.RawQuery
 	if err := rest.UnknownParameters(raw, "from", "to", "limit", "cursor", "fields"); err != nil {
@@ -49,7 +49,6 @@ func listUsage(
 	if err != nil {
 		return err
 	}
-	kind := usage.Kind(s.Kind == standing.PersonalAccessToken)
 	query := r.URL.Query()
 	rows := rest.Collection[usage.Row, usage.Record]{
 		// As sent: the default days change at midnight.
@@ -63,19 +62,13 @@ func listUsage(
 				after.Day, _ = time.Parse(time.DateOnly, day)
 				after.Operation = operation
 			}
-			return usages.Usage(r.Context(), s.CredentialWorkspace, s.CredentialID, days, after, limit)
-		},
-		Show: rest.Each(func(row usage.Row) usage.Record {
-			return usage.Record{
-				Day:          row.Day.Format(time.DateOnly),
-				CredentialID: s.CredentialID,
-				Kind:         kind,
-				Operation:    row.Operation,
-				Requests:     row.Requests,
-				Refused:      row.Refused,
-				Records:      row.Records,
+			found, err := store.Usage(r.Context(), s.CredentialWorkspace, s.CredentialID, days, after, limit)
+			for i := range found {
+				found[i].CredentialID, found[i].Kind = s.CredentialID, usage.Kind(s.Kind == standing.PersonalAccessToken)
 			}
-		}),
+			return found, err
+		},
+		Show: rest.Each(usage.Row.Record),
 	}
 	return rows.Write(w, r, cursors, s.CredentialWorkspace, nil)
 }

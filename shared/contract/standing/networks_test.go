@@ -14,14 +14,14 @@ import (
 )
 
 // recorders returns a recorder of each service. They flush when the test says so.
-func (s seeded) recorders(t *testing.T) (all []*UsageRecorder) {
+func (s seeded) recorders(t *testing.T) (all []*LastUseRecorder) {
 	t.Helper()
 	for _, url := range []string{s.Authserver, s.Resourceapi} {
 		pool, err := pgxpool.New(t.Context(), url)
 		must(t, err)
 		t.Cleanup(pool.Close)
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		all = append(all, &UsageRecorder{db: pool, log: log, pending: map[place]use{}})
+		all = append(all, &LastUseRecorder{db: pool, log: log, pending: map[place]use{}, working: t.Context()})
 	}
 	return all
 }
@@ -32,7 +32,7 @@ func (s seeded) of(id uuid.UUID) Standing {
 }
 
 // flushTogether flushes the recorders at once.
-func flushTogether(all ...*UsageRecorder) {
+func flushTogether(all ...*LastUseRecorder) {
 	var flushing sync.WaitGroup
 	for _, u := range all {
 		flushing.Go(u.flush)
@@ -54,7 +54,7 @@ func (s seeded) networks(t *testing.T, credential uuid.UUID) []string {
 }
 
 // Both services note the same networks at once. The first network of a credential is due no mail, each other one.
-func TestUsageRecorder_NotesNewNetworksOnce(t *testing.T) {
+func TestLastUse_NotesNewNetworksOnce(t *testing.T) {
 	s := seed(t)
 	both := s.recorders(t)
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestUsageRecorder_NotesNewNetworksOnce(t *testing.T) {
 }
 
 // Of two networks that two processes note at once as the first, one is the first and the other due a mail.
-func TestUsageRecorder_OneOfTwoNetworksIsFirst(t *testing.T) {
+func TestLastUse_OneOfTwoNetworksIsFirst(t *testing.T) {
 	s := seed(t)
 	both := s.recorders(t)
 	var all []uuid.UUID
@@ -107,10 +107,10 @@ func TestUsageRecorder_OneOfTwoNetworksIsFirst(t *testing.T) {
 }
 
 // The day of the last use is written by a process that has not written the network within the hour.
-func TestUsageRecorder_MovesLastUseOncePerDay(t *testing.T) {
+func TestLastUse_MovesLastUseOncePerDay(t *testing.T) {
 	s := seed(t)
 	both := s.recorders(t)
-	use := func(u *UsageRecorder, age string) (moved bool) {
+	use := func(u *LastUseRecorder, age string) (moved bool) {
 		t.Helper()
 		s.exec(t, `update account.credential_networks set last_used_at = now() - $1::interval`, age)
 		u.Record(s.of(s.pat), netip.MustParseAddr("203.0.113.7"))
@@ -121,7 +121,7 @@ func TestUsageRecorder_MovesLastUseOncePerDay(t *testing.T) {
 	}
 	use(both[0], "0")
 	for _, c := range []struct {
-		by    *UsageRecorder
+		by    *LastUseRecorder
 		moved bool
 	}{{both[0], false}, {both[1], true}, {both[1], false}} {
 		if moved := use(c.by, "25 hours"); moved != c.moved {
@@ -131,7 +131,7 @@ func TestUsageRecorder_MovesLastUseOncePerDay(t *testing.T) {
 }
 
 // A new network replaces the one that was not used for the longest time, once there are too many, and is due no mail.
-func TestUsageRecorder_BoundsNetworks(t *testing.T) {
+func TestLastUse_BoundsNetworks(t *testing.T) {
 	s := seed(t)
 	both := s.recorders(t)
 	var want []string

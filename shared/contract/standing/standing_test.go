@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -216,7 +217,7 @@ func TestRead_AnswersForCredentialInWorkspace(t *testing.T) {
 	}
 }
 
-func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
+func TestLastUse_UpdatesLastUsed(t *testing.T) {
 	seeds, unused := seed(t), uuid.New()
 	seeds.token(t, unused)
 	for service, url := range map[string]string{
@@ -229,7 +230,7 @@ func TestUsageRecorder_UpdatesLastUsed(t *testing.T) {
 			pool, err := pgxpool.New(t.Context(), url)
 			must(t, err)
 			defer pool.Close()
-			recorder := NewUsageRecorder(pool, slog.New(slog.DiscardHandler))
+			recorder := NewLastUseRecorder(pool, slog.New(slog.DiscardHandler))
 			for range 3 {
 				for id, kind := range map[uuid.UUID]string{seeds.pat: PersonalAccessToken, seeds.grant: Connector} {
 					recorder.Record(Standing{
@@ -279,10 +280,10 @@ func (s *stuckStore) Exec(ctx context.Context, _ string, args ...any) (pgconn.Co
 	return pgconn.CommandTag{}, errors.New("not taken")
 }
 
-func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
+func TestLastUse_DoesNotBlockAndIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
-		recorder := NewUsageRecorder(store, slog.New(slog.DiscardHandler))
+		recorder := NewLastUseRecorder(store, slog.New(slog.DiscardHandler))
 		recorder.Record(Standing{CredentialID: uuid.New(), Kind: PersonalAccessToken}, netip.Addr{})
 		<-store.called             // the first flush is blocked now
 		for range 2 * noteAtMost { // while nothing is stored
@@ -300,6 +301,25 @@ func TestUsageRecorder_DoesNotBlockAndIsBounded(t *testing.T) {
 		}
 		if len(store.batches) != 2 || len(store.batches[1]) != noteAtMost {
 			t.Errorf("%d batches", len(store.batches))
+		}
+	})
+}
+
+// A store that does not answer does not hold up the end of the process, whatever is left to record.
+func TestLastUse_ClosesInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuckStore{release: make(chan struct{}), called: make(chan struct{}, 1)}
+		recorder := NewLastUseRecorder(store, slog.New(slog.DiscardHandler))
+		record := func() {
+			recorder.Record(Standing{CredentialID: uuid.New(), Kind: Connector}, netip.MustParseAddr("203.0.113.7"))
+		}
+		record()
+		<-store.called
+		record()
+		began := time.Now()
+		recorder.Close()
+		if took := time.Since(began); took > noteTimeout {
+			t.Errorf("it took %s", took)
 		}
 	})
 }

@@ -76,29 +76,48 @@ func write(ctx context.Context, db Database, writer uuid.UUID, batch int64, rows
 	})
 }
 
-// Close writes the rest, for up to five seconds, and stops. Call it once, before the database is closed.
+// Close writes the rest, for up to five seconds, and stops. It logs how many requests are lost if Postgres is slower.
+// Call it once, before the database is closed.
 func (c *Counter) Close() {
 	close(c.stop)
+	late := time.AfterFunc(closeTimeout, c.end)
+	defer late.Stop()
 	c.running.Wait()
+	c.end()
+	if lost := c.left(); lost > 0 {
+		c.log.Error("usage of credentials lost: Postgres did not take it in time", "requests", lost)
+	}
+}
+
+// left returns the number of requests that are counted and not written.
+func (c *Counter) left() (requests int64) {
+	for _, row := range c.waiting {
+		requests += row.Requests
+	}
+	for _, row := range c.rows {
+		requests += row.Requests
+	}
+	for _, row := range c.presented {
+		requests += row.Requests
+	}
+	return requests
 }
 
 func (c *Counter) run() {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	for {
+	for stopped := false; !stopped; c.flushInTime() {
 		select {
 		case <-tick.C:
-			c.flushWithin(flushTimeout)
 		case <-c.stop:
-			c.flushWithin(closeTimeout)
-			return
+			stopped = true
 		}
 	}
 }
 
-// flushWithin flushes, and logs the first of several failures in a row.
-func (c *Counter) flushWithin(limit time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// flushInTime flushes, and logs the first of several failures in a row.
+func (c *Counter) flushInTime() {
+	ctx, cancel := context.WithTimeout(c.working, flushTimeout)
 	defer cancel()
 	err := c.flush(ctx)
 	if err != nil && !c.failing {
@@ -164,7 +183,7 @@ func (c *Counter) take() {
 func (c *Counter) lookUp(ctx context.Context) error {
 	c.mu.Lock()
 	presented := c.presented
-	c.presented = map[presentedKey]*presentedCounts{}
+	c.presented, c.unproven = map[presentedKey]*presentedCounts{}, 0
 	c.mu.Unlock()
 	keys := make([]presentedKey, 0, len(presented))
 	for key := range presented {
@@ -198,8 +217,12 @@ func (c *Counter) lookUpSome(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, key := range keys {
-		if caller, known := presented[key].caller(standings[i]); known {
-			c.addCaller(caller, key.operation, key.day, presented[key].Counts)
+		one := presented[key]
+		if caller, known := one.caller(standings[i]); known {
+			c.addCaller(caller, key.operation, key.day, one.Counts)
+			if one.Claims == nil {
+				c.remember(key.credential, caller)
+			}
 		}
 		delete(presented, key)
 	}

@@ -3,12 +3,19 @@ package usage
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/crypt/credential"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
@@ -148,4 +155,40 @@ func TestCounter_OutageLosesNothing(t *testing.T) {
 	if got["listProgrammes"] != (Counts{Requests: 3}) || got["listProgrammes token"] != (Counts{Requests: 2}) {
 		t.Errorf("%v, want 3 requests and 2 of the token", got)
 	}
+}
+
+// stuck is a database that does not answer.
+type stuck struct {
+	Database
+	called chan struct{} // receives a value at each batch
+}
+
+func (s stuck) Begin(ctx context.Context) (pgx.Tx, error) {
+	select {
+	case s.called <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A database that does not answer does not hold up the end of the process. The log says what is lost.
+func TestCounter_ClosesInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log testkit.Log
+		db := stuck{called: make(chan struct{})}
+		c, err := NewCounter(db, openapi.Resourceapi, time.Now, slog.New(slog.NewTextHandler(&log, nil)))
+		must(t, err)
+		count := func() {
+			c.count(web.Tally{Caller: &web.Caller{Credential: uuid.New()}}, "readMe", 1, Counts{Requests: 2})
+		}
+		count()
+		<-db.called
+		count()
+		began := time.Now()
+		c.Close()
+		if took := time.Since(began); took > closeTimeout || !strings.Contains(log.String(), "requests=4") {
+			t.Errorf("it took %s: %s", took, log.String())
+		}
+	})
 }

@@ -18,9 +18,13 @@ import (
 const (
 	// maxRows bounds the rows in memory. Further rows are dropped, and a line of the log says so once a minute.
 	maxRows = 100_000
-	// maxPresented bounds those of credentials that were not looked up yet.
+	// maxPresented bounds those of access tokens that were not looked up yet, and maxUnproven those of texts that have
+	// the form of a personal access token, which anyone can make up.
 	maxPresented = 10_000
-	dropsLogged  = time.Minute
+	maxUnproven  = 10_000
+	// maxTokens bounds the personal access tokens that are remembered.
+	maxTokens   = 10_000
+	dropsLogged = time.Minute
 )
 
 // A Counter counts the requests of a process. It implements web.Watcher, and is safe for concurrent use.
@@ -34,8 +38,10 @@ type Counter struct {
 	mu        sync.Mutex
 	rows      map[rowKey]*counted
 	presented map[presentedKey]*presentedCounts
-	writing   int       // rows of waiting
-	dropped   time.Time // when the log last said that rows are dropped
+	unproven  int                                // how many of presented are personal access tokens
+	tokens    map[inflight.Credential]web.Caller // personal access tokens that were looked up
+	writing   int                                // rows of waiting
+	dropped   time.Time                          // when the log last said that rows are dropped
 
 	// Only the goroutine that flushes uses these.
 	waiting []Row // in the order of their keys; the first batchRows may have been written
@@ -43,6 +49,8 @@ type Counter struct {
 	failing bool
 
 	stop    chan struct{}
+	working context.Context // of the statements
+	end     func()          // ends working
 	running sync.WaitGroup
 }
 
@@ -97,9 +105,11 @@ func newCounter(db Database, service string, now func() time.Time, log *slog.Log
 		writer:     uuid.New(),
 		rows:       map[rowKey]*counted{},
 		presented:  map[presentedKey]*presentedCounts{},
+		tokens:     map[inflight.Credential]web.Caller{},
 		batch:      1,
 		stop:       make(chan struct{}),
 	}
+	c.working, c.end = context.WithCancel(context.Background())
 	for _, o := range document.Operations() {
 		if o.Service == service {
 			c.operations[route{o.Method, o.Path}] = o.Text("operationId")
@@ -113,17 +123,17 @@ func (c *Counter) Begins(*http.Request) {}
 
 // Ends implements web.Watcher. It counts a request, or each of its calls, for the credential that it presents.
 func (c *Counter) Ends(r *http.Request, outcome web.Outcome) {
-	use := web.UseOf(r.Context())
-	if use.Presented == nil && (use.Caller == nil || use.Caller.Credential == uuid.Nil) {
+	tally := web.TallyOf(r.Context())
+	if tally.Presented == nil && !identified(tally) {
 		return
 	}
 	day := c.now().Unix() / (24 * 60 * 60)
-	counts := countsOf(r, outcome, use)
-	if len(use.Calls) == 0 {
-		c.count(use, c.operationOf(r, outcome), day, counts)
+	counts := countsOf(r, outcome, tally)
+	if len(tally.Calls) == 0 {
+		c.count(tally, c.operationOf(r, outcome), day, counts)
 		return
 	}
-	for _, call := range use.Calls {
+	for _, call := range tally.Calls {
 		one := Counts{Requests: 1, Refused: counts.Refused}
 		if call.Refused {
 			one.Refused = 1
@@ -131,7 +141,7 @@ func (c *Counter) Ends(r *http.Request, outcome web.Outcome) {
 		if outcome.Status < 300 {
 			one.Records = int64(call.Records)
 		}
-		c.count(use, call.Operation, day, one)
+		c.count(tally, call.Operation, day, one)
 	}
 }
 
@@ -147,34 +157,42 @@ func (c *Counter) operationOf(r *http.Request, outcome web.Outcome) string {
 	return c.operations[at]
 }
 
-func countsOf(r *http.Request, outcome web.Outcome, use web.Use) Counts {
+func countsOf(r *http.Request, outcome web.Outcome, tally web.Tally) Counts {
 	counts := Counts{Requests: 1}
 	switch {
 	case outcome.Status == http.StatusUnauthorized, outcome.Status == http.StatusForbidden,
 		outcome.Status == http.StatusTooManyRequests:
 		counts.Refused = 1
 	case outcome.Status >= 300, r.Method == http.MethodHead:
-	case use.Counted:
-		counts.Records = int64(use.Records)
+	case tally.Counted:
+		counts.Records = int64(tally.Records)
 	default:
 		counts.Records = 1
 	}
 	return counts
 }
 
+// identified reports whether it is known whose credential the request presents.
+func identified(tally web.Tally) bool {
+	return tally.Caller != nil && tally.Caller.Credential != uuid.Nil
+}
+
 // count adds the counts of one operation.
-func (c *Counter) count(use web.Use, operation string, day int64, counts Counts) {
+func (c *Counter) count(tally web.Tally, operation string, day int64, counts Counts) {
 	if operation == "" {
 		return
 	}
+	presented, _ := tally.Presented.(*Presented)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if use.Presented != nil {
-		presented, _ := use.Presented.(*Presented)
-		c.addPresented(presentedKey{inflight.CredentialOf(presented.Query), operation, day}, *presented, counts)
+	if identified(tally) {
+		c.addCaller(*tally.Caller, operation, day, counts)
+		if presented != nil && presented.Claims == nil {
+			c.remember(inflight.CredentialOf(presented.Query), *tally.Caller)
+		}
 		return
 	}
-	c.addCaller(*use.Caller, operation, day, counts)
+	c.addPresented(presentedKey{inflight.CredentialOf(presented.Query), operation, day}, *presented, counts)
 }
 
 // addCaller adds counts of a known credential. The caller holds c.mu.
@@ -192,13 +210,33 @@ func (c *Counter) addCaller(caller web.Caller, operation string, day int64, coun
 	row.add(counts)
 }
 
-// addPresented adds counts of a credential that was not looked up. The caller holds c.mu.
+// remember remembers whose a personal access token is, so that its further requests count without being looked up. The
+// caller holds c.mu.
+func (c *Counter) remember(token inflight.Credential, caller web.Caller) {
+	if _, known := c.tokens[token]; known {
+		return
+	}
+	if len(c.tokens) >= maxTokens {
+		clear(c.tokens)
+	}
+	c.tokens[token] = caller
+}
+
+// addPresented adds counts of a credential that was not looked up (C4). The caller holds c.mu.
 func (c *Counter) addPresented(key presentedKey, presented Presented, counts Counts) {
+	unproven := presented.Claims == nil
+	if caller, known := c.tokens[key.credential]; unproven && known {
+		c.addCaller(caller, key.operation, key.day, counts)
+		return
+	}
 	row, found := c.presented[key]
 	if !found {
-		if len(c.presented) >= maxPresented {
+		if unproven && c.unproven >= maxUnproven || !unproven && len(c.presented)-c.unproven >= maxPresented {
 			c.logDrop()
 			return
+		}
+		if unproven {
+			c.unproven++
 		}
 		row = &presentedCounts{Presented: presented}
 		c.presented[key] = row

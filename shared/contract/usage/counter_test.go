@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -258,14 +259,63 @@ func TestCounter_DropsRowsBeyondItsBound(t *testing.T) {
 	must(t, err)
 	for n := range maxRows + 2 {
 		id := uuid.UUID{byte(n), byte(n >> 8), byte(n >> 16), 1}
-		c.count(web.Use{Caller: &web.Caller{Credential: id}}, "readMe", 1, Counts{Requests: 1})
-		c.count(web.Use{Presented: &Presented{Query: standing.Query{GrantID: id}}}, "readMe", 1, Counts{Requests: 1})
+		known := web.Tally{
+			Caller:    &web.Caller{Credential: id},
+			Presented: &Presented{Query: standing.Query{PATHash: id[:]}},
+		}
+		access, stranger := OfClaims(accesstoken.Claims{GrantID: id}), OfHash(append([]byte("x"), id[:]...))
+		for _, tally := range []web.Tally{known, {Presented: &access}, {Presented: &stranger}} {
+			c.count(tally, "readMe", 1, Counts{Requests: 1})
+		}
 	}
-	if len(c.rows) != maxRows || len(c.presented) != maxPresented {
-		t.Errorf("%d rows and %d presented credentials", len(c.rows), len(c.presented))
+	if len(c.rows) != maxRows || len(c.presented) != maxPresented+maxUnproven || c.unproven != maxUnproven ||
+		len(c.tokens) > maxTokens {
+		t.Errorf("%d rows, %d presented credentials, %d of them unproven, %d tokens", len(c.rows), len(c.presented),
+			c.unproven, len(c.tokens))
 	}
 	if n := strings.Count(log.String(), "too many"); n != 1 {
 		t.Errorf("%d lines: %s", n, log.String())
+	}
+}
+
+// Texts that look like personal access tokens push out neither access tokens nor tokens that were used before, while
+// none of them is looked up (C4).
+func TestCounter_StrangersPushOutOnlyThemselves(t *testing.T) {
+	s := newSite(t)
+	c := s.counter(s.Resourceapi)
+	token, access := OfHash(credential.Hash("secret")), OfClaims(s.claims())
+	list := func(p Presented, known bool) {
+		send(t, c, "GET", listed, func(ctx context.Context) int {
+			p.Record(ctx)
+			if known {
+				p.RecordStanding(ctx, &standing.Standing{
+					CredentialID:        s.token,
+					Kind:                standing.PersonalAccessToken,
+					CredentialWorkspace: s.workspace,
+					UserID:              s.user,
+				})
+			}
+			return 429
+		})
+	}
+	list(token, true)
+	for n := range maxUnproven + 2 {
+		stranger := OfHash(credential.Hash(strconv.Itoa(n)))
+		c.count(web.Tally{Presented: &stranger}, "listProgrammes", 1, Counts{Requests: 1})
+	}
+	list(token, false)
+	list(access, false)
+	must(t, c.flush(t.Context()))
+	got := s.rows()
+	if len(got) != 2 || got["listProgrammes token"] != (Counts{2, 2, 0}) || got["listProgrammes"] != (Counts{1, 1, 0}) {
+		t.Errorf("%v", got)
+	}
+	for n := range maxUnproven { // the share is free again
+		stranger := OfHash(credential.Hash(strconv.Itoa(n)))
+		c.count(web.Tally{Presented: &stranger}, "listProgrammes", 1, Counts{Requests: 1})
+	}
+	if n := strings.Count(s.log.String(), "too many"); n != 1 || c.unproven != maxUnproven {
+		t.Errorf("%d unproven, %d lines: %s", c.unproven, n, s.log.String())
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
-// The days of a list (contract, section 5b).
+// Days of usage (contract, section 5b).
 const (
-	mostDaysApart = 92
-	defaultDays   = 30
+	KeptDays  = 92 // how long a row is kept after its day, and how many days apart those of a list may be
+	ShownDays = 30 // of a list for which no days are named, of a page and of an overview, with today
 )
 
 // Days are the days of a list, midnights in UTC. Both are included.
@@ -34,7 +34,7 @@ func ReadDays(raw string, now time.Time) (Days, error) {
 		return day
 	}
 	to := read("to", Day(now))
-	from := read("from", to.AddDate(0, 0, 1-defaultDays))
+	from := read("from", to.AddDate(0, 0, 1-ShownDays))
 	if from.Year() < 1 { // there is no earlier day in Postgres
 		from = to
 	}
@@ -42,8 +42,8 @@ func ReadDays(raw string, now time.Time) (Days, error) {
 	case len(p.Problems) > 0:
 	case from.After(to):
 		p.Problems.Note("from", "Must not be after to.")
-	case to.Sub(from) > mostDaysApart*24*time.Hour:
-		p.Problems.Note("from", "Must be at most "+strconv.Itoa(mostDaysApart)+" days before to.")
+	case to.Sub(from) > KeptDays*24*time.Hour:
+		p.Problems.Note("from", "Must be at most "+strconv.Itoa(KeptDays)+" days before to.")
 	}
 	return Days{from, to}, p.Problems.OrNil()
 }
@@ -58,4 +58,18 @@ type Record struct {
 	Requests     int64     `json:"requests"`
 	Refused      int64     `json:"refused"`
 	Records      int64     `json:"records"`
+}
+
+// Record returns the row as the API shows it.
+func (r Row) Record() Record {
+	return Record{
+		Day:          r.Day.Format(time.DateOnly),
+		CredentialID: r.CredentialID,
+		Kind:         r.Kind,
+		Operation:    r.Operation,
+		Service:      r.Service,
+		Requests:     r.Requests,
+		Refused:      r.Refused,
+		Records:      r.Records,
+	}
 }

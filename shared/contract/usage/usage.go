@@ -9,9 +9,12 @@
 //   - C2: a batch counts once. It has a number, which its transaction stores in account.usage_writers: a batch whose
 //     outcome is not known, because the connection was lost, is sent again with the same number.
 //   - C3: while Postgres does not answer, the counts stay in memory, up to maxRows.
+//   - C4: texts that only look like personal access tokens push out only each other: while they wait to be looked up,
+//     they have a share of their own. Access tokens, whose signatures were verified, and tokens that this process has
+//     looked up before are not in it.
 //
 // What handlers know is recorded with package web: tools (web.BeginCall) and the number of records (web.AddRecords).
-// The UsageRecorder of package standing is something else: it records when a credential was last used.
+// The LastUseRecorder of package standing is something else: it records when and from where a credential was last used.
 package usage
 
 import (
@@ -25,15 +28,12 @@ import (
 	"github.com/almonerhq/almoner/shared/net/web"
 )
 
-// Connection is the kind of every credential but personal access tokens, whatever the client.
-const Connection = "connection"
-
 // Kind returns the kind of a credential.
 func Kind(personal bool) string {
 	if personal {
 		return standing.PersonalAccessToken
 	}
-	return Connection
+	return standing.Connection
 }
 
 // A Row is what one credential did by one operation on one day.
@@ -43,7 +43,8 @@ type Row struct {
 	Day          time.Time // midnight in UTC
 	Operation    string    // an operationId of the API description, or the name of a tool
 	ServiceID    uuid.UUID // the client that introspected the credential, or zero
-	Kind         string    // of the credential
+	Service      string    // its name, in a list of authserver
+	Kind         string    // of the credential: standing.PersonalAccessToken or standing.Connection
 	UserID       uuid.UUID
 	Counts
 }
@@ -86,8 +87,9 @@ func (p Presented) Record(ctx context.Context) { web.RecordPresented(ctx, &p) }
 func (p Presented) RecordStanding(ctx context.Context, s *standing.Standing) {
 	if caller, known := p.caller(s); known {
 		web.RecordCaller(ctx, caller)
+	} else {
+		web.RecordPresented(ctx, nil)
 	}
-	web.RecordPresented(ctx, nil)
 }
 
 // keyRemoved is the state of a credential whose access token was signed with a removed key. Its claims prove nothing.

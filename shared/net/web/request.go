@@ -140,7 +140,7 @@ type request struct {
 
 	caller  atomic.Pointer[Caller]
 	address netip.Addr
-	use     Use // without Caller
+	tally   Tally // without Caller
 }
 
 // A Caller identifies the caller of a request by ids, for the access log and the counter of requests. None of them is a

@@ -7,12 +7,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/contract/standing"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 )
 
 // Periods of an overview.
 const (
 	// Shown is how many days an overview, and the page of a credential, look back, with today.
-	Shown = 30
+	Shown = usage.ShownDays
 	// SettledAfter is how old a credential is when an overview may call it idle.
 	SettledAfter = 7 * 24 * time.Hour
 	// EndsWithin is the time before its end in which a credential is about to end.
@@ -21,7 +23,7 @@ const (
 
 // FirstShown returns the first day of those that an overview looks back, midnight in UTC.
 func FirstShown(now time.Time) time.Time {
-	return now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Shown)
+	return usage.Day(now).AddDate(0, 0, 1-Shown)
 }
 
 // A Credential is a connection or a personal access token in an overview.
@@ -41,7 +43,7 @@ type Credential struct {
 }
 
 // Connection reports whether it is a connection, and otherwise a personal access token.
-func (c Credential) Connection() bool { return c.Kind == "connection" }
+func (c Credential) Connection() bool { return c.Kind == standing.Connection }
 
 // A Selection selects credentials of a workspace.
 type Selection struct {

@@ -9,24 +9,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/shared/contract/usage"
 )
 
 // Kept is how long the rows are kept after their day.
-const Kept = 92 * 24 * time.Hour
+const Kept = usage.KeptDays * 24 * time.Hour
 
 // A Row is what one credential did by one operation on one day.
-type Row struct {
-	Day          time.Time // midnight in UTC
-	CredentialID uuid.UUID
-	UserID       uuid.UUID
-	Kind         string    // "personal_access_token" or "connection"
-	Operation    string    // an operationId of the API description, or the name of a tool
-	ServiceID    uuid.UUID // of the client that introspected the credential, or zero
-	Service      string    // its name, or ""
-	Requests     int64
-	Refused      int64 // those answered 401, 403 or 429
-	Records      int64 // given or changed
-}
+type Row = usage.Row
 
 // A Filter selects rows of a workspace.
 type Filter struct {
@@ -43,15 +33,15 @@ type Store interface {
 	Usage(ctx context.Context, workspaceID uuid.UUID, filter Filter) ([]Row, error)
 }
 
-// Usages are the rows of the workspaces. They are safe for concurrent use.
-type Usages struct{ Store Store }
+// A Reader reads the rows of the workspaces. It is safe for concurrent use.
+type Reader struct{ Store Store }
 
 // List lists the rows that the filter selects among those that the actor may see (audit.Actor.Sees).
-func (u Usages) List(ctx context.Context, by audit.Actor, filter Filter) (found []Row, err error) {
+func (r Reader) List(ctx context.Context, by audit.Actor, filter Filter) (found []Row, err error) {
 	if filter.UserID, err = by.Sees(filter.UserID); err != nil {
 		return nil, err
 	}
-	return u.Store.Usage(ctx, by.WorkspaceID, filter)
+	return r.Store.Usage(ctx, by.WorkspaceID, filter)
 }
 
 // A Network is where a credential was used: an IPv4 /24 or an IPv6 /48.

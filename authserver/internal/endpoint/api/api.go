@@ -105,7 +105,7 @@ type Deps struct {
 	Resource  string // {base_url}/v1
 	Resources []string
 	Keys      func() *accesstoken.Keys
-	Uses      interface {
+	LastUse   interface {
 		Record(standing.Standing, netip.Addr)
 	} // records, outside the request, that a credential was used
 	Bounds  *inflight.Credentials // limits the concurrent requests of one credential
@@ -115,7 +115,7 @@ type Deps struct {
 	Connections *consent.Connections
 	Rehearsals  *rehearsal.Rehearsals
 	Tokens      pat.Tokens
-	Usages      usage.Usages
+	Usage       usage.Reader
 	LogReads    audit.Reads
 
 	Store   Store

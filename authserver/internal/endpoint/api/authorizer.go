@@ -80,7 +80,7 @@ func (d *Deps) admit(r *http.Request, held usage.Presented) (audit.Actor, error)
 	default:
 		return audit.Actor{}, apierr.New(apierr.Forbidden, "This credential does not have access to the workspace.")
 	}
-	d.Uses.Record(s, web.ClientAddress(r.Context()))
+	d.LastUse.Record(s, web.ClientAddress(r.Context()))
 	allowed := audit.Authorization{UserID: s.UserID, WorkspaceID: workspaceID, Permissions: needs}
 	if s.Kind == standing.PersonalAccessToken {
 		allowed.TokenID = s.CredentialID

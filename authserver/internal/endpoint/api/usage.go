@@ -13,19 +13,6 @@ import (
 	"github.com/almonerhq/almoner/shared/rest"
 )
 
-func showUsage(r usage.Row) contract.Record {
-	return contract.Record{
-		Day:          r.Day.Format(time.DateOnly),
-		CredentialID: r.CredentialID,
-		Kind:         r.Kind,
-		Operation:    r.Operation,
-		Service:      r.Service,
-		Requests:     r.Requests,
-		Refused:      r.Refused,
-		Records:      r.Records,
-	}
-}
-
 // usageMark returns the position of a row in the list.
 func usageMark(r usage.Row) string {
 	return strings.Join([]string{
@@ -61,9 +48,9 @@ func (r *request) listUsage() error {
 		Key:  usageMark,
 		Read: func(after string, limit int) ([]usage.Row, error) {
 			filter.After, filter.Limit = parseUsageMark(after), limit
-			return r.Usages.List(r.http.Context(), r.by, filter)
+			return r.Usage.List(r.http.Context(), r.by, filter)
 		},
-		Show: rest.Each(showUsage),
+		Show: rest.Each(usage.Row.Record),
 	}
 	return rows.Write(r.w, r.http, r.Cursors, r.by.WorkspaceID, nil)
 }

@@ -89,7 +89,7 @@ func (a activity) Active() (days []activeDay) {
 func (r *request) activity(by audit.Actor, credential uuid.UUID) activity {
 	first := usage.FirstShown(r.Now())
 	last := first.AddDate(0, 0, usage.Shown-1)
-	rows, err := r.Usages.List(r.ctx(), by, usage.Filter{
+	rows, err := r.Usage.List(r.ctx(), by, usage.Filter{
 		CredentialID: &credential,
 		From:         first,
 		To:           last,

@@ -101,7 +101,7 @@ type Deps struct {
 	Connected *consent.Connections
 	Rehearsed *rehearsal.Rehearsals
 	Tokens    pat.Tokens
-	Usages    usage.Usages
+	Usage     usage.Reader
 	Overviews usage.Overviews
 	Offers    *membership.AccessOffers
 	Sessions  *session.Sessions

@@ -209,25 +209,32 @@ on conflict (id) do nothing`, pgx.NamedArgs{"id": t.ID, "hash": hash, "user": t.
 	})
 }
 
-// RevokePresentedToken revokes the active token with this hash for pat.ByHolder, completes the event and queues a mail
-// to the owner of the token, in one transaction. If there is no such token, it does nothing.
-func (g *Grants) RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error {
-	return g.atomically(ctx, "revoke presented token", func(tx *transaction) {
-		var id, user, workspaceID uuid.UUID
-		var name, workspace string
-		if !tx.row(`update account.personal_access_tokens p
-			set revoked_at = now(), revoke_reason = $2 from account.tenants t
-			where t.id = p.tenant_id and p.hash = $1 and p.revoked_at is null and p.expires_at > now()
-			returning p.id, p.user_id, p.tenant_id, p.name, t.name`, hash, pat.ByHolder).
-			find(&id, &user, &workspaceID, &name, &workspace) {
+// RevokePresentedToken revokes the token with this hash for pat.ByHolder if it is active, completes the event and queues
+// a mail to the owner of the token, in one transaction. It returns the token, in any state, or nil if there is none.
+func (g *Grants) RevokePresentedToken(
+	ctx context.Context, hash []byte, event audit.Event,
+) (found *pat.Token, err error) {
+	err = g.atomically(ctx, "revoke presented token", func(tx *transaction) {
+		found = nil
+		var token pat.Token
+		var workspace string
+		if !tx.row(`select p.id, p.user_id, p.tenant_id, p.name, t.name
+			from account.personal_access_tokens p join account.tenants t on t.id = p.tenant_id where p.hash = $1`, hash).
+			find(&token.ID, &token.UserID, &token.WorkspaceID, &token.Name, &workspace) {
+			return
+		}
+		found = &token
+		if tx.exec(`update account.personal_access_tokens set revoked_at = now(), revoke_reason = $2
+			where id = $1 and revoked_at is null and expires_at > now()`, token.ID, pat.ByHolder) == 0 {
 			return
 		}
 		one := event // the transaction may be repeated
-		one.WorkspaceID, one.UserID, one.Subject = &workspaceID, &user, "token:"+id.String()
-		one.Detail = map[string]any{"name": name, "reason": pat.ByHolder}
+		one.WorkspaceID, one.UserID, one.Subject = &token.WorkspaceID, &token.UserID, "token:"+token.ID.String()
+		one.Detail = map[string]any{"name": token.Name, "reason": pat.ByHolder}
 		tx.record(one)
-		tx.mail(user, mail.TokenRevoked, mail.Data{Token: name, Workspace: workspace})
+		tx.mail(token.UserID, mail.TokenRevoked, mail.Data{Token: token.Name, Workspace: workspace})
 	})
+	return found, err
 }
 
 // RevokeToken revokes a token that is not revoked yet with its audit event, and tells its user by mail if another

@@ -247,12 +247,12 @@ func (g *Grants) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	return unavailable("end replaced tokens", standing.EndReplaced(ctx, g.pool, token))
 }
 
-// NewUsageCounter starts a counter of requests over this store's connections. Close it before the store.
-func (g *Grants) NewUsageCounter(log *slog.Logger) (*usage.Counter, error) {
+// UsageCounter starts a counter of requests over this store's connections. Close it before the store.
+func (g *Grants) UsageCounter(log *slog.Logger) (*usage.Counter, error) {
 	return usage.NewCounter(g.pool, openapi.Authserver, time.Now, log)
 }
 
-// NewUsageRecorder starts a recorder of uses over this store's connections. Close it before the store.
-func (g *Grants) NewUsageRecorder(log *slog.Logger) *standing.UsageRecorder {
-	return standing.NewUsageRecorder(g.pool, log)
+// LastUseRecorder starts a recorder of uses over this store's connections. Close it before the store.
+func (g *Grants) LastUseRecorder(log *slog.Logger) *standing.LastUseRecorder {
+	return standing.NewLastUseRecorder(g.pool, log)
 }

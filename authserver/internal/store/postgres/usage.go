@@ -18,7 +18,7 @@ func (g *Grants) Usage(ctx context.Context, workspaceID uuid.UUID, filter usage.
 	if filter.Limit > 0 {
 		limit = &filter.Limit
 	}
-	return list(ctx, g.db, "list usage", pgx.RowToStructByName[usage.Row], `
+	return list(ctx, g.db, "list usage", pgx.RowToStructByNameLax[usage.Row], `
 select u.day, u.credential_id, u.user_id, u.kind, u.operation, u.service_id, coalesce(c.name, '') as service,
     u.requests, u.refused, u.records
   from account.usage u left join account.oauth_clients c on c.id = u.service_id`+where(

@@ -194,7 +194,7 @@ func (s *Server) Serve(changes ...Change) {
 	log := slog.New(slog.NewTextHandler(s.watched, nil))
 	built, err := app.New(s.t.Context(), s.Config, log, func(o *app.Options) {
 		o.FailuresClock = func() time.Time { return *cmp.Or(s.FailuresAt.Load(), new(time.Now())) }
-		o.Now, o.Uses, o.Cost = s.Now, s.Uses, session.LowestCost()
+		o.Now, o.LastUse, o.Cost = s.Now, s.Uses, session.LowestCost()
 	})
 	s.Must(err)
 	s.t.Cleanup(built.Close)

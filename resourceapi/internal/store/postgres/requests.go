@@ -178,9 +178,9 @@ func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	return outcome(standing.EndReplaced(ctx, s.pool, token))
 }
 
-// UsageRecorder returns a recorder of credential usage. The caller must close it before the Store.
-func (s *Store) UsageRecorder(log *slog.Logger) *standing.UsageRecorder {
-	return standing.NewUsageRecorder(s.pool.Pool, log)
+// LastUseRecorder returns a recorder of credential usage. The caller must close it before the Store.
+func (s *Store) LastUseRecorder(log *slog.Logger) *standing.LastUseRecorder {
+	return standing.NewLastUseRecorder(s.pool.Pool, log)
 }
 
 // answers stores the answers of writes. An endpoint seals an answer that contains a secret.

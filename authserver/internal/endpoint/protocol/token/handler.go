@@ -51,7 +51,7 @@ type Endpoints struct {
 	Grants   *grant.Service
 	Store    Store
 	Keys     func() *accesstoken.Keys
-	Uses     interface {
+	LastUse  interface {
 		Record(standing.Standing, netip.Addr)
 	} // records uses of credentials, outside the request path
 	Failures *ratelimit.Limiter

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/engine"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/grant"
@@ -35,9 +36,9 @@ type Store interface {
 	) (*client.Client, *standing.Standing, time.Time, error)
 	// EndReplaced ends the tokens that a personal access token replaces.
 	EndReplaced(ctx context.Context, token uuid.UUID) error
-	// RevokePresentedToken revokes the active personal access token with this hash, if there is one, and mails its
-	// owner.
-	RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) error
+	// RevokePresentedToken revokes the personal access token with this hash if it is active, and mails its owner. It
+	// returns the token, in any state, or nil if there is none.
+	RevokePresentedToken(ctx context.Context, hash []byte, event audit.Event) (*pat.Token, error)
 }
 
 // Introspect reports what the bearer of a token may do now.
@@ -150,7 +151,7 @@ func (e Endpoints) respond(p presented, s *standing.Standing, issued time.Time) 
 	if p.Claims != nil { // the grant may have more permissions than this token
 		what.CredentialPermissions = what.CredentialPermissions.Intersect(p.Claims.Scope)
 	}
-	e.Uses.Record(what, netip.Addr{}) // the request comes from the service, and not from where the user is
+	e.LastUse.Record(what, netip.Addr{}) // the request comes from the service, and not from where the user is
 	permissions := what.Effective().Strings()
 	out := answer{
 		Active:      true,
@@ -299,9 +300,24 @@ func (e Endpoints) revoke(w http.ResponseWriter, r *http.Request) error {
 // revokePersonal revokes a personal access token. Its possession is enough: a caller that has it could also use it.
 func (e Endpoints) revokePersonal(r *http.Request, text credential.Secret, actor string) error {
 	hash := credential.Hash(text.Reveal())
-	usage.OfHash(hash).Record(r.Context())
+	presented := usage.OfHash(hash)
+	presented.Record(r.Context())
 	event := audit.Event{Actor: actor, Action: audit.TokenRevoked, RequestID: web.RequestID(r.Context())}
-	return e.Store.RevokePresentedToken(r.Context(), hash, event)
+	token, err := e.Store.RevokePresentedToken(r.Context(), hash, event)
+	if err != nil {
+		return err
+	}
+	var s *standing.Standing
+	if token != nil {
+		s = &standing.Standing{
+			CredentialID:        token.ID,
+			Kind:                standing.PersonalAccessToken,
+			UserID:              token.UserID,
+			CredentialWorkspace: token.WorkspaceID,
+		}
+	}
+	presented.RecordStanding(r.Context(), s)
+	return nil
 }
 
 // grantOf returns the key of a token's grant, or the zero key. It looks at the token itself and ignores token_type_hint

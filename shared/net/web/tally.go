@@ -2,10 +2,10 @@ package web
 
 import "context"
 
-// A Use is what a request did, for a Watcher that counts requests (contract, section 5b).
-type Use struct {
+// A Tally is what a request did, for a Watcher that counts requests (contract, section 5b).
+type Tally struct {
 	Caller    *Caller // nil if unknown
-	Presented any     // the credential that the request presents, while it is not known whose it is; or nil
+	Presented any     // the credential that the request presents, or nil
 	Calls     []*Call // the operations of the request if it has several, or one that is not its route
 	Records   int     // that the request gave or changed, if Counted
 	Counted   bool    // AddRecords was called
@@ -18,22 +18,22 @@ type Call struct {
 	Records   int  // given or changed
 }
 
-// UseOf returns what the request of ctx has done so far. Observe must have prepared ctx.
-func UseOf(ctx context.Context) Use {
+// TallyOf returns what the request of ctx has done so far. Observe must have prepared ctx.
+func TallyOf(ctx context.Context) Tally {
 	r := requestOf(ctx)
 	if r == nil {
-		return Use{}
+		return Tally{}
 	}
-	use := r.use
-	use.Caller = r.caller.Load()
-	return use
+	tally := r.tally
+	tally.Caller = r.caller.Load()
+	return tally
 }
 
-// RecordPresented records the credential that the request of ctx presents, until RecordCaller says whose it is. nil
-// means that no such credential exists. Call it in the goroutine of the request, as AddRecords and BeginCall.
+// RecordPresented records the credential that the request of ctx presents; RecordCaller says whose it is. nil means that
+// no such credential exists. Call it in the goroutine of the request, as AddRecords and BeginCall.
 func RecordPresented(ctx context.Context, credential any) {
 	if r := requestOf(ctx); r != nil {
-		r.use.Presented = credential
+		r.tally.Presented = credential
 	}
 }
 
@@ -41,8 +41,8 @@ func RecordPresented(ctx context.Context, credential any) {
 // status below 300 counts one record. With 0, such a request counts none.
 func AddRecords(ctx context.Context, n int) {
 	if r := requestOf(ctx); r != nil {
-		r.use.Records += n
-		r.use.Counted = true
+		r.tally.Records += n
+		r.tally.Counted = true
 	}
 }
 
@@ -51,7 +51,7 @@ func AddRecords(ctx context.Context, n int) {
 func BeginCall(ctx context.Context, operation string) *Call {
 	call := &Call{Operation: operation}
 	if r := requestOf(ctx); r != nil {
-		r.use.Calls = append(r.use.Calls, call)
+		r.tally.Calls = append(r.tally.Calls, call)
 	}
 	return call
 }
