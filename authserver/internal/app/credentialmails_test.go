@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
+	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/account/workspace"
+	"github.com/almonerhq/almoner/authserver/internal/oauth/client"
 	"github.com/almonerhq/almoner/authserver/internal/testing/browsertest"
 	"github.com/almonerhq/almoner/shared/contract/perm"
 	"github.com/almonerhq/almoner/shared/contract/standing"
@@ -143,7 +147,7 @@ func (s *site) awaitNetworks() {
 	s.awaitJobs("mail")
 }
 
-func TestNetworks_AtMostFiveMailsADay(t *testing.T) {
+func TestNetworks_AtMostFiveMailsADayAndOneAboutMany(t *testing.T) {
 	s := ownMailing(t)
 	who := s.person()
 	s.token(who, "script", time.Hour, 24*time.Hour)
@@ -154,27 +158,53 @@ func TestNetworks_AtMostFiveMailsADay(t *testing.T) {
 		CredentialWorkspace: s.fixture.WorkspaceID,
 		UserID:              who.ID,
 	}
-	mailed := func() int {
+	const ofMany = "A personal access token was used from many new networks"
+	mailed := func() string {
 		s.awaitNetworks()
-		return len(s.letters(who.Email, "A personal access token was used from a new network"))
+		single := s.letters(who.Email, "A personal access token was used from a new network")
+		return fmt.Sprint(len(single), " and ", len(s.letters(who.Email, ofMany)))
 	}
-	for i := range 8 {
-		s.usedFrom(fmt.Sprintf("10.0.%d.1", i), used)
+	from := func(first, n int) {
+		for i := range n {
+			s.usedFrom(fmt.Sprintf("10.0.%d.1", first+i), used)
+		}
 	}
-	equal(t, "mails on the first day", mailed(), 5)
+	from(0, 6)
+	equal(t, "mails about five networks", mailed(), "5 and 0")
+	from(6, 2)
+	equal(t, "mails about seven", mailed(), "5 and 1")
+	many := s.letters(who.Email, ofMany)[0]
+	contains(t, "the mail about many", many.Text, "from more than five new networks in 24 hours.")
+	contains(t, "the mail about many", many.Text, "/settings/tokens/token?id="+used.CredentialID.String())
+	equal(t, "whether it names one", strings.Contains(many.Text, "Network:"), false)
+	from(8, 1)
+	equal(t, "mails about eight", mailed(), "5 and 1")
 	s.fixture.Exec(`update account.credential_networks set mailed_at = mailed_at - interval '25 hours'`)
-	s.usedFrom("10.0.100.1", used)
-	equal(t, "mails a day later", mailed(), 6)
+	from(100, 7)
+	equal(t, "mails a day later", mailed(), "10 and 2")
 	// No process has queued mails for days.
-	s.fixture.Exec(`update account.credential_networks set mail_due = true, first_used_at = now() - interval '49 hours'
-		where not is_first`)
-	equal(t, "mails about what was long ago", mailed(), 6)
+	s.fixture.Exec(`update account.credential_networks set mail_due = true, first_used_at = now() - interval '49 hours',
+		mailed_at = null where not is_first or mails > 0`)
+	equal(t, "mails about what was long ago", mailed(), "10 and 2")
 	found, err := s.Store.Networks(t.Context(), s.fixture.WorkspaceID, used.CredentialID)
 	s.must(err)
-	equal(t, "networks", len(found), 9)
-	equal(t, "the latest", found[0].Network, netip.MustParsePrefix("10.0.100.0/24"))
+	equal(t, "networks", len(found), 16)
+	equal(t, "the latest", found[0].Network, netip.MustParsePrefix("10.0.106.0/24"))
 	other, err := s.Store.Networks(t.Context(), s.fixture.Workspace("Elsewhere"), used.CredentialID)
 	equal(t, "networks in another workspace", fmt.Sprint(len(other), err), "0 <nil>")
+}
+
+// Every credential ends before the last of its networks is forgotten: a network that is noted as its first is the very
+// first.
+func TestNetworks_AreKeptLongerThanCredentials(t *testing.T) {
+	for _, kind := range []client.Kind{client.Confidential, client.Connector} {
+		if life := kind.Traits().GrantLife; life <= 0 || life >= usage.Kept {
+			t.Errorf("a grant of the kind %s lasts %s", kind, life)
+		}
+	}
+	if days := slices.Max(pat.Lifetimes()); time.Duration(days)*24*time.Hour >= usage.Kept {
+		t.Errorf("a personal access token lasts %d days", days)
+	}
 }
 
 // Connections of 30 days, 7 days and a day, and those whose user gets no mail.

@@ -123,6 +123,7 @@ type Data struct {
 	Operator    bool      `json:"operator,omitempty"` // an operator did it
 	Device      string    `json:"device,omitempty"`
 	Network     string    `json:"network,omitempty"`     // IP address of a browser, or the network of an app
+	Many        bool      `json:"many,omitempty"`        // it is one of many networks of a day
 	Permissions []string  `json:"permissions,omitempty"` // titles
 	Ends        time.Time `json:"ends,omitzero"`         // of a token, a connection or a link
 	Path        string    `json:"path,omitempty"`        // local path of the link, if the kind does not determine it

@@ -11,6 +11,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/almonerhq/almoner/shared/devkit/await"
+	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
 // recorders returns a recorder of each service. They flush when the test says so.
@@ -130,28 +133,103 @@ func TestLastUse_MovesLastUseOncePerDay(t *testing.T) {
 	}
 }
 
-// A new network replaces the one that was not used for the longest time, once there are too many, and is due no mail.
+// A new network replaces the one that was not used for the longest time, once there are too many. One that was forgotten
+// is new again.
 func TestLastUse_BoundsNetworks(t *testing.T) {
 	s := seed(t)
 	both := s.recorders(t)
+	use := func(i int) {
+		both[i%2].Record(s.of(s.pat), netip.MustParseAddr(fmt.Sprintf("10.0.%d.1", i)))
+		both[i%2].flush()
+	}
 	var want []string
 	for i := range NetworksAtMost + 3 {
 		if i == NetworksAtMost {
 			s.exec(t, `update account.credential_networks set last_used_at = now() - interval '3 days'
 				where network in ('10.0.7.0/24', '10.0.8.0/24', '10.0.9.0/24')`)
 		}
-		both[i%2].Record(s.of(s.pat), netip.MustParseAddr(fmt.Sprintf("10.0.%d.1", i)))
-		both[i%2].flush()
+		use(i)
 		switch network := fmt.Sprintf("10.0.%d.0/24", i); {
 		case i == 0:
 			want = append(want, network+" first")
-		case i >= NetworksAtMost:
-			want = append(want, network)
 		case i < 7 || i > 9:
 			want = append(want, network+" mail")
 		}
 	}
 	if got := s.networks(t, s.pat); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+	clear(both[1].known)
+	use(7) // in place of the first, which was used before all others
+	want = append(want[1:], "10.0.7.0/24 mail first")
+	if got := s.networks(t, s.pat); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// If the first network was forgotten and others were not, a new network becomes the first and is due a mail, in one of
+// two processes. If all were forgotten, which happens after the end of the credential, it is as the very first.
+func TestLastUse_NotesNewNetworkWithoutTheFirst(t *testing.T) {
+	s := seed(t)
+	notes := func(forgotten string, want ...[]string) {
+		t.Helper()
+		s.exec(t, `delete from account.credential_networks where `+forgotten)
+		both := s.recorders(t)
+		both[0].Record(s.of(s.pat), netip.MustParseAddr("198.51.100.7"))
+		both[1].Record(s.of(s.pat), netip.MustParseAddr("2001:db8::7"))
+		flushTogether(both...)
+		got := s.networks(t, s.pat)
+		slices.Sort(got)
+		if !slices.ContainsFunc(want, func(one []string) bool { return slices.Equal(got, one) }) {
+			t.Errorf("%q, want one of %q", got, want)
+		}
+	}
+	earlier := s.recorders(t)[0]
+	for _, address := range []string{"203.0.113.7", "203.0.114.7"} {
+		earlier.Record(s.of(s.pat), netip.MustParseAddr(address))
+		earlier.flush()
+	}
+	notes(`is_first`,
+		[]string{"198.51.100.0/24 mail first", "2001:db8::/48 mail", "203.0.114.0/24 mail"},
+		[]string{"198.51.100.0/24 mail", "2001:db8::/48 mail first", "203.0.114.0/24 mail"})
+	notes(`true`,
+		[]string{"198.51.100.0/24 first", "2001:db8::/48 mail"},
+		[]string{"198.51.100.0/24 mail", "2001:db8::/48 first"})
+}
+
+// A transaction that holds the lock of a credential can change all its networks: no process that waits for the lock has
+// locked one of them.
+func TestLastUse_LocksCredentialBeforeItsNetworks(t *testing.T) {
+	s := seed(t)
+	recorder := s.recorders(t)[0]
+	for _, address := range []string{"203.0.113.7", "203.0.114.7"} {
+		recorder.Record(s.of(s.pat), netip.MustParseAddr(address))
+		recorder.flush()
+	}
+	s.exec(t, `update account.credential_networks set last_used_at = now() - interval '25 hours'`)
+	clear(recorder.known)
+	for _, address := range []string{"203.0.114.7", "203.0.115.7"} {
+		recorder.Record(s.of(s.pat), netip.MustParseAddr(address))
+	}
+	tx, err := s.owner.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), `select from account.credential_networks where is_first for update`)
+	must(t, err)
+	flushed := make(chan struct{})
+	go func() { defer close(flushed); recorder.flush() }()
+	watcher := testkit.Connect(t, s.Owner)
+	await.True(t, "the recorder waits", func() (waits bool) {
+		must(t, watcher.QueryRow(t.Context(), `select exists (select from `+testkit.Locks+` where not granted)`).
+			Scan(&waits))
+		return waits
+	})
+	_, err = tx.Exec(t.Context(), `update account.credential_networks set mail_due = false`)
+	must(t, err)
+	must(t, tx.Commit(t.Context()))
+	<-flushed
+	if got := s.networks(t, s.pat); !slices.Equal(got, []string{
+		"203.0.113.0/24 first", "203.0.114.0/24", "203.0.115.0/24 mail",
+	}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -31,7 +31,9 @@ const (
 
 const (
 	networkMailsLate = 48 * time.Hour // how long after the first use from a network a mail is still sent
-	networkMailsADay = 5              // about one credential
+	// networkMailsADay is how many mails about single networks there are about a credential in a day. One more says that
+	// there are many.
+	networkMailsADay = 5
 )
 
 // A usedCredential is one that was used from a new network.
@@ -47,7 +49,7 @@ type newNetwork struct {
 
 // QueueNetworkMails queues the mails about new networks from which credentials were used (account.note_networks). Each
 // is queued once, even if several processes call QueueNetworkMails at the same time. There is none about a credential
-// that has ended, and there are at most networkMailsADay about one.
+// that has ended. About one credential there are networkMailsADay in a day, and then one that says that there are many.
 func (g *Grants) QueueNetworkMails(ctx context.Context) error {
 	due, err := list(ctx, g.db, "list new networks", pgx.RowToStructByPos[usedCredential], `
 select distinct tenant_id, credential_id from account.credential_networks where mail_due
@@ -60,34 +62,37 @@ select distinct tenant_id, credential_id from account.credential_networks where 
 }
 
 func (t *transaction) mailNetworks(c usedCredential) {
-	// One at a time for each credential, as in account.note_networks.
-	t.exec(`select from account.credential_networks
-		where tenant_id = $1 and credential_id = $2 and is_first for update`, c.WorkspaceID, c.ID)
+	var now, since time.Time
+	var mailed int
+	// The lock of the credential, as in account.note_networks. It is missing if the first network was forgotten.
+	t.row(`select now()`).read(&now)
+	t.row(`select coalesce(mailed_at, 'epoch'), mails from account.credential_networks
+		where tenant_id = $1 and credential_id = $2 and is_first for update`, c.WorkspaceID, c.ID).find(&since, &mailed)
 	found := rowsOf(t, pgx.RowToStructByPos[newNetwork], `update account.credential_networks set mail_due = false
 		where tenant_id = $1 and credential_id = $2 and mail_due returning network, first_used_at, user_id, kind`,
 		c.WorkspaceID, c.ID)
-	var now time.Time
-	var mailed int
-	t.row(`select now()`).read(&now)
-	t.row(`select count(*) from account.credential_networks
-		where tenant_id = $1 and credential_id = $2 and mailed_at > $3`, c.WorkspaceID, c.ID, now.Add(-day)).
-		read(&mailed)
 	slices.SortFunc(found, func(a, b newNetwork) int { return a.At.Compare(b.At) })
 	var data mail.Data
 	var created time.Time
 	if len(found) == 0 || !t.liveCredential(c, found[0].Kind, &data, &created) || t.learning(created) {
 		return
 	}
+	if now.Sub(since) >= day {
+		since, mailed = now, 0
+	}
 	for _, n := range found {
-		if now.Sub(n.At) > networkMailsLate || mailed >= networkMailsADay {
+		if now.Sub(n.At) > networkMailsLate || mailed > networkMailsADay {
 			continue
 		}
-		mailed++
-		t.exec(`update account.credential_networks set mailed_at = $4
-			where tenant_id = $1 and credential_id = $2 and network = $3`, c.WorkspaceID, c.ID, n.Network, now)
 		data.Network, data.At = n.Network.String(), n.At
+		if data.Many = mailed == networkMailsADay; data.Many {
+			data.Network = ""
+		}
 		t.mail(n.User, mail.NewNetwork, data)
+		mailed++
 	}
+	t.exec(`update account.credential_networks set mailed_at = $3, mails = $4
+		where tenant_id = $1 and credential_id = $2 and is_first`, c.WorkspaceID, c.ID, since, mailed)
 }
 
 // learning reports whether the networks of a credential are only noted: for a week, if it was made before any were
