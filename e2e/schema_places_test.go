@@ -68,7 +68,7 @@ var places = map[string]place{
 	"account.tenants":                {copied, "it stays", nothing, "A"},
 	"account.token_uses":             {spread, "with the token", nothing, "A"},
 	"account.unwanted_mails":         {first, "changed by the user", withUser, "A"},
-	"account.usage":                  {spread, byRetention, withUser, "AR"},
+	"account.usage":                  {spread, byRetention, "retention, once the user is deleted", "AR"},
 	"account.usage_writers":          {first, byRetention, nothing, "AR"},
 	"account.users":                  {copied, "it stays, without name and address", withUser, "A"},
 	"account.webhook_deliveries":     {first, byRetention, nothing, "AR"},

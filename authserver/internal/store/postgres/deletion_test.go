@@ -13,6 +13,7 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/membership"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
+	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/admin"
 	"github.com/almonerhq/almoner/authserver/internal/signin/session"
 	"github.com/almonerhq/almoner/shared/contract/perm"
@@ -112,6 +113,13 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 			}
 		}
 	}
+	listed := usage.Filter{From: time.Now().Add(-time.Hour), To: time.Now().Add(24 * time.Hour)}
+	rows, err := m.Usage(t.Context(), second, listed)
+	busiest, otherErr := m.BusiestCredentials(t.Context(), second, nil, listed.From, 10)
+	if len(rows)+len(busiest) > 0 || errors.Join(err, otherErr) != nil {
+		t.Errorf("usage of the user is listed: %v %v %v %v", rows, busiest, err, otherErr)
+	}
+	deletes(t, m.Retention(keepAll()), "usage of deleted users", 2)
 	// These keep the identifier.
 	want := []string{
 		"audit_events.user_id", "audit_events_earlier.user_id", "events.", "grants.user_id", "invitations.invited_by",

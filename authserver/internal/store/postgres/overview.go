@@ -53,7 +53,8 @@ select k.*, m.name as person, m.email from (`+latest(`
 // mostRows is the number of rows of usage that BusiestCredentials reads, the latest days first.
 const mostRows = 200_000
 
-// BusiestCredentials lists the credentials of a workspace with the most requests since a day.
+// BusiestCredentials lists the credentials of a workspace with the most requests since a day, without those of deleted
+// users.
 func (g *Grants) BusiestCredentials(
 	ctx context.Context, workspaceID uuid.UUID, user *uuid.UUID, since time.Time, limit int,
 ) ([]usage.Credential, error) {
@@ -64,7 +65,7 @@ from (select kind, credential_id as id, user_id, sum(requests)::bigint as reques
   from (select * from account.usage u`+where(`u.tenant_id = @in and u.day >= @day`,
 		condition{user != nil, `u.user_id = @user`})+` order by u.day desc limit @rows) counted
   group by kind, credential_id, user_id order by requests desc, id limit @limit) most
-join account.users m on m.id = most.user_id
+join account.users m on m.id = most.user_id and m.deleted_at is null
 left join account.grants g on g.tenant_id = @in and g.id = most.id
 left join account.oauth_clients c on c.id = g.client_id
 left join account.personal_access_tokens p on p.tenant_id = @in and p.id = most.id

@@ -243,7 +243,7 @@ func TestRetention_UsageIsKeptFor92Days(t *testing.T) {
 		add(l.grant.UserID, ago)
 	}
 	deletes(t, r, "usage of credentials", 0)
-	add(l.grant.UserID, 95)
+	add(l.grant.UserID, 94)
 	add(l.grant.UserID, 1000)
 	deletes(t, r, "usage of credentials", 2)
 	deletes(t, r, "usage of deleted users", 0)

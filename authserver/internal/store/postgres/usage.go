@@ -11,7 +11,8 @@ import (
 	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 )
 
-// Usage lists the rows of a workspace that the filter selects, the latest day first.
+// Usage lists the rows of a workspace that the filter selects, the latest day first. Those of deleted users, which
+// retention deletes, are no longer listed.
 func (g *Grants) Usage(ctx context.Context, workspaceID uuid.UUID, filter usage.Filter) ([]usage.Row, error) {
 	after := *cmp.Or(filter.After, &usage.Row{})
 	var limit *int // none
@@ -21,7 +22,8 @@ func (g *Grants) Usage(ctx context.Context, workspaceID uuid.UUID, filter usage.
 	return list(ctx, g.db, "list usage", pgx.RowToStructByNameLax[usage.Row], `
 select u.day, u.credential_id, u.user_id, u.kind, u.operation, u.service_id, coalesce(c.name, '') as service,
     u.requests, u.refused, u.records
-  from account.usage u left join account.oauth_clients c on c.id = u.service_id`+where(
+  from account.usage u join account.users m on m.id = u.user_id and m.deleted_at is null
+  left join account.oauth_clients c on c.id = u.service_id`+where(
 		`u.tenant_id = @in and u.day between @from and @to`,
 		condition{filter.CredentialID != nil, `u.credential_id = @credential`},
 		condition{filter.UserID != nil, `u.user_id = @user`},

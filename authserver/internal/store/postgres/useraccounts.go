@@ -402,7 +402,8 @@ func (t *transaction) endAccess(user uuid.UUID, workspaces []uuid.UUID, event au
 }
 
 // eraseUser deletes the sign-in methods, the name and the address of the user, and declines invitations to the address
-// if it was proven to be the user's.
+// if it was proven to be the user's. The usage of the user's credentials has too many rows for one transaction: no list
+// has that of deleted users, and retention deletes it (ofDeletedUsers).
 func (t *transaction) eraseUser(user uuid.UUID, event audit.Event) {
 	var email string
 	t.row(`select email from account.users where id = $1`, user).read(&email)
@@ -417,11 +418,23 @@ select gen_random_uuid(), tenant_id, $1, $2, '`+audit.InvitationDeclined+`', 'in
 from gone where ended_at is null`, user, event.Actor, event.RequestID, spelling.Spellings(email))
 	for _, table := range []string{
 		"sign_ins", "passkeys", "identities", "authenticators", "password_resets", "email_changes", "unwanted_mails",
-		"access_requests", "idempotency_keys", "credential_networks", "usage",
+		"access_requests", "idempotency_keys",
 	} {
 		t.exec(`delete from account.`+table+` where user_id = $1`, user)
 	}
+	t.forgetNetworks(user)
 	t.exec(`update account.users set disabled_at = now() where id = $1 and disabled_at is null`, user)
 	t.exec(`update account.users set email = id || '@deleted.invalid', name = $2, password_hash = null,
 		mail_language = default, deleted_at = now() where id = $1`, user, deletedName)
+}
+
+// forgetNetworks deletes the networks of a user's credentials.
+func (t *transaction) forgetNetworks(user uuid.UUID) {
+	for _, workspaceID := range rowsOf(t, pgx.RowTo[uuid.UUID],
+		`select distinct tenant_id from account.credential_networks where user_id = $1 order by 1`, user) {
+		// The locks of account.note_networks, in its order.
+		t.exec(`select from account.credential_networks where tenant_id = $1 and user_id = $2 and is_first
+			order by credential_id for update`, workspaceID, user)
+		t.exec(`delete from account.credential_networks where tenant_id = $1 and user_id = $2`, workspaceID, user)
+	}
 }
