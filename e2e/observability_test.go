@@ -162,6 +162,10 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 		Wants(t, http.StatusOK)
 	p.API().Form(t, harness.TokenPath, url.Values{"grant_type": {"password"}, "client_id": {connector.ClientID}})
 	p.API().Get(t, "/v1/nothing-of-the-sort")
+	held := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	for _, tool := range []string{"list_programmes", "nothing-of-the-sort"} {
+		message(t, p.As(held), http.StatusOK, toolCall(tool))
+	}
 
 	after := scrape(harness.Metrics(t, running))
 	for _, c := range []struct {
@@ -180,6 +184,8 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 		{5, "almoner_http_requests_total", []string{`method="POST"`, `route="` + harness.TokenPath + `"`}},
 		{1, "almoner_http_requests_total", []string{`method="GET"`, `route="` + programmes + `"`, `status="2xx"`}},
 		{1, "almoner_http_requests_total", []string{`method="GET"`, `route="none"`, `status="4xx"`}},
+		{1, "almoner_tool_calls_total", []string{`tool="list_programmes"`}},
+		{1, "almoner_tool_calls_total", []string{`tool="unknown"`}},
 		{1, "almoner_http_request_duration_seconds_count", []string{`route="` + harness.TokenPath + `"`}},
 		{1, "almoner_store_duration_seconds_count", []string{`operation="evalsha"`, `store="redis"`}},
 		{1, "almoner_store_duration_seconds_count", []string{`operation="batch"`, `store="postgres"`}},

@@ -102,6 +102,11 @@ func recordsIn(a harness.Answer) (n int64) {
 	return n
 }
 
+// toolCall returns the message that calls a tool without arguments.
+func toolCall(name string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":{}}}`
+}
+
 // A connection counts its tools, refusals, refreshes and introspections; a repeated answer changes nothing, and an
 // import counts when it is processed.
 func TestUsage_CountsToolsGrantsAndServices(t *testing.T) {
@@ -146,22 +151,25 @@ func TestUsage_CountsToolsGrantsAndServices(t *testing.T) {
 	token := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
 	held := tokenID(t, p, token)
 	tools := p.As(token)
-	call := func(name string) string {
-		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":{}}}`
-	}
 	message(t, tools, http.StatusOK, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
-	message(t, tools, http.StatusOK, call("list_programmes"))
-	message(t, tools, http.StatusOK, call("whoami"))
-	message(t, tools, http.StatusOK, call("unheard_of"))
+	message(t, tools, http.StatusOK, toolCall("list_programmes"))
+	message(t, tools, http.StatusOK, toolCall("whoami"))
+	message(t, tools, http.StatusOK, toolCall("unheard_of"))
 	p.Database.SetModule(t, ws.Workspace, false, true)
-	message(t, tools, http.StatusOK, call("list_programmes"))
+	message(t, tools, http.StatusOK, toolCall("list_programmes"))
 	p.Database.SetModule(t, ws.Workspace, true, true)
 	p.Database.SetLLM(t, ws.Workspace, false)
-	message(t, tools, http.StatusForbidden, call("list_programmes"))
+	message(t, tools, http.StatusForbidden, toolCall("list_programmes"))
 	p.Database.SetLLM(t, ws.Workspace, true)
 	wantsUsage(t, p, ws, held, map[string]counts{
 		"sendMessage": {2, 0, 0}, "list_programmes": {3, 2, 5}, "whoami": {1, 0, 1},
 	})
+	// The message is read before the credential is looked up.
+	ended := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	p.Database.Exec(t, `update account.personal_access_tokens set revoked_at = now() where hash = $1`,
+		credential.Hash(ended))
+	message(t, p.As(ended), http.StatusUnauthorized, toolCall("whoami"))
+	wantsUsage(t, p, ws, tokenID(t, p, ended), map[string]counts{"whoami": {1, 1, 0}})
 	for row, err := range p.Client(t, ws.Workspace, harness.Bearer(token)).MyUsage(t.Context(), client.UsageFilter{}) {
 		mustRedacted(t, err)
 		if row.CredentialID != held || row.Kind != "personal_access_token" {

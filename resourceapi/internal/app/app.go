@@ -221,6 +221,7 @@ func newAssistants(p parts) (*mcp.Endpoint, error) {
 		Store:   p.store,
 		Cursors: p.programmes,
 		Origins: origins,
+		Count:   countTools(p.watch.Registry),
 	}), nil
 }
 

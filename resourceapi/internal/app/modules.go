@@ -18,6 +18,7 @@ import (
 
 	"github.com/almonerhq/almoner/resourceapi/internal/delivery"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/forms"
+	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/mcp"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/programmes"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/publicforms"
 	"github.com/almonerhq/almoner/resourceapi/internal/endpoint/webhooks"
@@ -178,6 +179,17 @@ func watchSubmissions(registry *server.Registry, store *postgres.Store, log *slo
 		set(jobs, float64(failed), "retryable")
 		set(oldest, age.Seconds())
 	}, jobs, oldest)
+}
+
+// countTools registers the metric of the calls of tools, and returns a function that counts one.
+func countTools(registry *server.Registry) func(tool string) {
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "almoner_tool_calls_total",
+		Help: "Calls of MCP tools by the name of the tool; unknown if there is no such tool.",
+	}, []string{"tool"})
+	calls.WithLabelValues(mcp.UnknownTool)
+	registry.MustRegister(calls)
+	return func(tool string) { calls.WithLabelValues(tool).Inc() }
 }
 
 // countDeliveries registers metrics of webhooks, of which the number of endpoints by state is read at each scrape. It

@@ -64,7 +64,12 @@ type Deps struct {
 	Store   Store
 	Cursors *rest.Cursors
 	Origins Origins
+	// Count counts a call by the name of its tool, or UnknownTool, whatever the answer.
+	Count func(tool string)
 }
+
+// UnknownTool is counted for calls of tools that do not exist: a name that a client invents is no label of a metric.
+const UnknownTool = "unknown"
 
 // An Endpoint makes the handlers of the path.
 type Endpoint struct {
@@ -294,10 +299,15 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 		b := &batch{messages: len(messages)}
 		var need perm.Permission
 		for _, m := range messages {
-			t, known := e.tools[m.tool]
-			if !known { // not a call, or one that the SDK will refuse
+			if m.method != callTool {
 				continue
 			}
+			t, known := e.tools[m.tool]
+			if !known { // the SDK will refuse it
+				e.Count(UnknownTool)
+				continue
+			}
+			e.Count(m.tool)
 			if need != "" && t.need != "" && t.need != need {
 				return mixedBatch.plan(), nil
 			}
