@@ -11,7 +11,7 @@ help:
 	@echo 'make run             start Almoner with demo data on http://localhost:8080; Ctrl-C stops it'
 	@echo 'make run PORT=9000   the same on ports 9000 to 9003'
 	@echo 'make test            check and test everything'
-	@echo 'make bench PART=p    measure speed, growth, soak, signin, events, submissions, cluster, citus or landed, and write the results to e2e/bench/RESULTS.md'
+	@echo 'make bench PART=p    measure speed, growth, soak, signin, events, submissions, cluster, citus, landed or usage, and write the results to e2e/bench/RESULTS.md'
 	@echo 'make torture PART=p  run the long form of a suite, up to 40 minutes (e2e/torture/README.md)'
 	@echo 'make fuzz TIME=30s   run every fuzz test for that time; ONLY=FuzzBearer selects by name (make test runs the seeds)'
 	@echo 'make mutants PACKAGE=p TESTS=q,r   change a package (a folder) in one place at a time, and list the changes'

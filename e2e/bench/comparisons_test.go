@@ -140,6 +140,46 @@ func TestLanded(t *testing.T) {
 	r.write(t)
 }
 
+// withoutUsage removes the counting of usage and the networks of credentials. The last use is still recorded.
+func withoutUsage() []harness.Fault {
+	return []harness.Fault{
+		{
+			File: "shared/contract/usage/counter.go",
+			Old:  "	if tally.Presented == nil && !identified(tally) {\n",
+			New:  "	if c != nil || !identified(tally) {\n",
+		},
+		{File: "shared/contract/standing/lastuse.go", Old: "	u.noteNetworks(places, used)\n", New: ""},
+	}
+}
+
+func TestWithoutUsage_FitsTheSource(t *testing.T) { harness.Faulty(t, withoutUsage()...) }
+
+// TestUsage compares the product with a build that counts no usage and notes no networks.
+func TestUsage(t *testing.T) {
+	r := begin(t, "usage")
+	const with, without = "with usage", "without usage"
+	*rounds = max(*rounds, 10)
+	bare := harness.Options{Durable: true, Binaries: harness.Broken(t, withoutUsage()...)}
+	var loads []load
+	for name, options := range map[string]harness.Options{with: {Durable: true}, without: bare} {
+		running := harness.Private(t, options)
+		b := benchOf(t, running, accountOf(running, name), resourcesOf(running, name)).signIn(t)
+		loads = append(loads, b.usual(t)...)
+	}
+	all, order := measureAll(t, inTurn(loads), []int{1, 32})
+	r.line("Two installations, of which one runs a build that counts no usage and notes no networks, take turns, %d "+
+		"rounds of %s each. Ratios are", *rounds, *each)
+	r.line("medians of the rounds' ratios. CPU is in microseconds a request: of the serving process, of its " +
+		"Postgres, of its Redis.\n")
+	r.table(all, order)
+	for _, k := range order {
+		if k.of == with {
+			r.atLeast(all, k.what+", with usage of without", k, key{k.what, without, k.connections}, 0.97)
+		}
+	}
+	r.write(t)
+}
+
 const jobWork = "one row and one job"
 
 // TestSubmissions compares submissions of a public form, which a worker processes meanwhile, with refreshes and with a

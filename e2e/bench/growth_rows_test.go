@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/contract/standing"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 )
 
@@ -45,6 +47,12 @@ func rowsOf() []row {
 			seeded: "1,000 are open, the limit of a workspace",
 		},
 		{what: "usage, API", path: "/v1/account/tenants/@workspace/usage?limit=50"},
+		{what: "usage, overview", path: "/settings/connectors/usage?tenant=@workspace"},
+		{
+			what:   "usage and networks of a connection",
+			path:   "/settings/connectors/connection?tenant=@workspace&id=@grant",
+			seeded: "50 networks, the limit of a connection",
+		},
 		{what: "audit log", path: "/settings/audit?tenant=@workspace"},
 		{what: "connection log", path: "/settings/connectors/log?tenant=@workspace"},
 		{what: "webhooks and deliveries, page", path: "/settings/developers/webhook?tenant=@workspace&id=@endpoint"},
@@ -94,7 +102,7 @@ func (e *seededStack) load(ctx context.Context, t *testing.T, db *pgx.Conn, r ro
 	}
 	fill := strings.NewReplacer("@workspace", workspace, "@form", found(nth("form", "1")),
 		"@endpoint", found(nth("endpoint", "1")), "@import", found(nth("import", "1")),
-		"@request", found(nth("request", "7")), "@lately", url.QueryEscape(time.Now().UTC().Format(time.RFC3339)))
+		"@grant", found(nth("approval", "1")), "@request", found(nth("request", "7")), "@lately", url.QueryEscape(time.Now().UTC().Format(time.RFC3339)))
 	at, path := e.lists, fill.Replace(r.path)
 	header := http.Header{"Authorization": {"Bearer " + e.product.Demo.Tokens.Owner}, "X-Tenant-Id": {workspace}}
 	if strings.HasPrefix(path, "/settings/") {
@@ -129,11 +137,16 @@ func (r *report) rows(t *testing.T, stacks []*seededStack) {
 	r.line("service and of Postgres, in microseconds a request.\n")
 	r.line("| what | little, a second | much, a second | cost, little | cost, much | much of little | at least 0.85 " +
 		"| limit |\n|---|--:|--:|--:|--:|--:|---|---|")
+	wanted := regexp.MustCompile(*only)
 	for n, row := range rowsOf() {
-		r.row(t, row, loads[0][n], loads[1][n])
+		if wanted.MatchString(row.what) {
+			r.row(t, row, loads[0][n], loads[1][n])
+		}
 	}
-	for n := range stacks[0].jobs() {
-		r.job(t, stacks, dbs, n)
+	for n, job := range stacks[0].jobs() {
+		if wanted.MatchString(job.what) {
+			r.job(t, stacks, dbs, n)
+		}
 	}
 }
 
@@ -265,6 +278,12 @@ func accountRows() []string {
 		`insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id, requests)
 			select @m::uuid, ` + grant + `, (now() at time zone 'UTC')::date - n % 92, 'list_programmes', 'connection',
 				` + user + `, 1` + eachOfN,
+		fmt.Sprintf(`insert into account.credential_networks (tenant_id, credential_id, network, kind, user_id,
+				first_used_at, last_used_at, is_first)
+			select @m::uuid, `+grant+`, set_masklen(('10.0.' || k || '.0')::cidr, 24), 'connection', `+user+`,
+				now() - n * interval '1 minute', now() - n * interval '1 minute', k = 0
+			from generate_series(1, @n::int) n, generate_series(0, case when n = 1 then %d else 0 end) k`,
+			standing.NetworksAtMost-1),
 		fmt.Sprintf(`insert into account.connection_stops (id, tenant_id, client_id, user_id, stray, outcome, reason,
 				request_id, at)
 			select %s, @m::uuid, %s, %s, false, 'refused', 'access_denied', n::text, now() - n * interval '1 hour'

@@ -18,8 +18,11 @@ import (
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
-var many = flag.Int("many", 1_000_000,
-	"how many rows of each kind there are in the part growth, and ten times as many as workspaces")
+var (
+	many = flag.Int("many", 1_000_000,
+		"how many rows of each kind there are in the part growth, and ten times as many as workspaces")
+	only = flag.String("only", "", "a regular expression: the rows of the part growth that are measured and printed")
+)
 
 // TestGrowth compares an installation with little data and one with much data, in turn.
 func TestGrowth(t *testing.T) {
@@ -36,6 +39,11 @@ func TestGrowth(t *testing.T) {
 		// Without a login, which would dominate the memory peak.
 		e := newSeededStack(t, benchOf(t, running, accountOf(running, name), resourcesOf(running, name)), running, size)
 		stacks, loads = append(stacks, e), append(loads, e.loads()...)
+	}
+	if *only != "" {
+		r.rows(t, stacks)
+		fmt.Print(r.String())
+		return
 	}
 	all, order := measureAll(t, inTurn(loads), []int{32})
 	r.growth(t, all, order, stacks[0], stacks[1])
@@ -173,6 +181,9 @@ func dueInAccount() map[string]string {
 			` + old + of,
 		"usage of credentials": `insert into account.usage (tenant_id, credential_id, day, operation, kind, user_id,
 			requests) select @m::uuid, gen_random_uuid(), ` + old + `, 'readMe', 'connection', @o::uuid, 1` + of,
+		"networks of credentials": `insert into account.credential_networks (tenant_id, credential_id, network, kind,
+			user_id, first_used_at, last_used_at) select @m::uuid, gen_random_uuid(), '10.0.0.0/24', 'connection',
+			@o::uuid, ` + old + `, ` + old + of,
 		"ended sign-ins": `insert into account.sign_ins (id, user_id, expires_at, method, address, user_agent)
 			select gen_random_uuid(), @o::uuid, ` + old + `, 'password', '', ''` + of,
 		"password resets": `insert into account.password_resets (token_hash, user_id, expires_at)

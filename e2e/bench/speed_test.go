@@ -13,6 +13,7 @@
 //   - cluster: two processes of each service with a Redis Cluster, compared with one of each.
 //   - citus: a coordinator and two workers of Citus, compared with one Postgres.
 //   - landed: the previous release, compared with the current code.
+//   - usage: the product, compared with a build that counts no usage and notes no networks.
 //   - submissions: submissions of a public form, compared with refreshes and with a server that only stores them.
 //   - events: imports until their events can be read, reads of many events, and deliveries to webhooks.
 //

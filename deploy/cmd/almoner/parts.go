@@ -206,6 +206,7 @@ func measurements() map[string][2]string {
 		"cluster":     {"^TestCluster$", "10m"},
 		"citus":       {"^TestCitus$", "10m"},
 		"landed":      {"^TestLanded$", "15m"},
+		"usage":       {"^TestUsage$", "15m"},
 		"events":      {"^TestEvents$", "20m"},
 		"submissions": {"^TestSubmissions$", "15m"},
 		"signin":      {"^TestSignIn$", "20m"},
