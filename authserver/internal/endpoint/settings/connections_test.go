@@ -97,8 +97,8 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	site.SignedIn(administrator).Get(connect).Says("Switch them on in Assistants").Lacks("Ask an administrator")
 	site.Fixture.SetLLM(true)
 	for state, want := range map[string]string{
-		"enabled = false":                     "The module Programmes is switched off in this workspace",
-		"enabled = true, provisioned = false": "The module Programmes is not set up yet in this workspace",
+		"enabled = false":                     "Programmes is switched off in this workspace",
+		"enabled = true, provisioned = false": "Programmes is not set up yet in this workspace",
 	} {
 		site.Fixture.Exec(`update account.tenant_modules set `+state+` where module = 'programmes' and tenant_id = $1`,
 			site.Fixture.WorkspaceID)
@@ -109,7 +109,7 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	const connectors = `href="/settings/connectors?tenant=`
 	site.SignedIn(developer(site, perm.ProgrammesRead)).Get(connect).Contains("Change this in <a " + connectors)
 	browser.Get(connect).Omits(connectors)
-	site.SignedIn(site.Stranger()).Get(connect).Says("You are not a member of a workspace")
+	site.SignedIn(site.Stranger()).Get(connect).Says("You are not a member of a workspace yet").Lacks("Copy the address")
 }
 
 func TestConnectedApps_DisconnectAllEndsApprovalsOfOneApplication(t *testing.T) {
