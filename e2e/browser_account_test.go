@@ -80,7 +80,7 @@ func TestBrowser_AsksAdministrator(t *testing.T) {
 	office := newBrowser(t, p, harness.Laptop)
 	office.OpenAs(owner, link)
 	office.See(`input[name=permissions][value="` + harness.WriteProgrammes + `"]:checked`)
-	wantsText(t, "the form", office, reader.Email+") asked for access", "Nothing changes until you send it.")
+	wantsText(t, "the form", office, reader.Email+") asked for access", "Nothing changes until you save.")
 	looks(t, "the form", office)
 	office.ClickAndSee(`form[action="/settings/members/permissions"] button`, ".alert-good")
 
