@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,13 +22,20 @@ type view struct {
 	colours string
 }
 
-// views returns each window size in each colour scheme, for pictures.
+// views returns, for pictures, each window size in each colour scheme, a laptop's window at 200 %, and paper.
 func views() []view {
 	return []view{
+		{paper, harness.Screen{}, "light"}, // first, because paper has no buttons to go on with
 		{"laptop", harness.Laptop, "dark"}, {"laptop", harness.Laptop, "light"},
 		{"phone", harness.Telephone, "dark"}, {"phone", harness.Telephone, "light"},
+		{"enlarged", harness.Screen{Width: 640, Height: 400}, "light"},
 	}
 }
+
+// paper is the view of the pages that people print.
+const paper = "paper"
+
+var printed = []string{"audit", "authenticator", "connection", "consent", "formermember", "member"}
 
 // An inspector visits every page.
 type inspector struct {
@@ -44,9 +52,16 @@ type inspector struct {
 func (i *inspector) look(page string) {
 	i.t.Helper()
 	i.pages++
-	i.seen[harness.Evaluate[string](i.Browser, `document.body.dataset.page || ""`)] = true
+	template := harness.Evaluate[string](i.Browser, `document.body.dataset.page || ""`)
+	i.seen[template] = true
 	for _, v := range i.views {
-		i.Show(v.screen, v.colours)
+		if v.size != paper {
+			i.Show(v.screen, v.colours)
+		} else if slices.Contains(printed, template) {
+			i.Paper()
+		} else {
+			continue
+		}
 		i.inspect(i, page, v)
 	}
 }

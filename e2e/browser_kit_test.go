@@ -196,6 +196,16 @@ func (b Browser) Show(screen harness.Screen, colours string) {
 	b.Scheme(colours)
 }
 
+// Paper shows the page as it is printed on A4.
+func (b Browser) Paper() {
+	b.t.Helper()
+	b.Do("paper", chromedp.EmulateViewport(680, 960)) // A4 without its margins
+	media := emulation.SetEmulatedMediaParams{Media: "print"}
+	if _, err := chromedp.Call(b.Window(), emulation.SetEmulatedMedia, media); err != nil {
+		b.t.Fatalf("show the page on paper: %v", err)
+	}
+}
+
 // axeScript is the script of axe-core 4.14.1 (https://github.com/dequelabs/axe-core), which finds violations of
 // accessibility rules in a page. axe/axe.min.js is the file of that name in the npm package axe-core, unchanged; its
 // licence is the Mozilla Public License 2.0 (LICENSE, LICENSE-3RD-PARTY.txt). To update it: npm pack axe-core, copy the

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
@@ -182,11 +181,7 @@ func TestBrowser_PrintsTextWithoutControls(t *testing.T) {
 	} {
 		browser.OpenAndSee(address, "h1")
 		page, _, _ := strings.Cut(strings.TrimPrefix(address, p.AppURL), "?")
-		browser.Do("print", chromedp.EmulateViewport(680, 960)) // A4 without its margins
-		media := emulation.SetEmulatedMediaParams{Media: "print"}
-		if _, err := chromedp.Call(browser.Window(), emulation.SetEmulatedMedia, media); err != nil {
-			t.Fatal(err)
-		}
+		browser.Paper()
 		wantsText(t, page, browser, shown)
 		for what, script := range map[string]string{
 			"controls": onlyOnScreen, "folded": foldedOnPaper, "relative times": relativeOnPaper,
@@ -235,11 +230,7 @@ func TestBrowser_PrintsFormerMemberOnOnePage(t *testing.T) {
 	if len(found) == 0 || string(found[1])+string(found[2]) != "1" {
 		t.Errorf("the sheet has these pages, want 1: %q", found)
 	}
-	browser.Do("paper", chromedp.EmulateViewport(680, 960))
-	media := emulation.SetEmulatedMediaParams{Media: "print"}
-	if _, err := chromedp.Call(browser.Window(), emulation.SetEmulatedMedia, media); err != nil {
-		t.Fatal(err)
-	}
+	browser.Paper()
 	wantsText(t, "on paper", browser, "And 24 more")
 }
 

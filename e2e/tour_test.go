@@ -198,6 +198,7 @@ func settingsPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, u
 	errorPages(i, p, here)
 	secondFactorPages(i, p, user)
 	emptyPages(i, p)
+	statePages(i, p)
 }
 
 func developerPages(i *inspector, p *harness.Product, ws harness.TestWorkspace, here string) {
@@ -243,6 +244,7 @@ func secondFactorPages(i *inspector, p *harness.Product, user demo.User) {
 	i.Open(p.AppURL + "/settings/security/authenticator")
 	setUp(i.t, i.Browser)
 	i.look("recovery codes")
+	i.at(p.AppURL + "/settings/security/authenticator")
 	i.ClickAndSee(`form[action="/logout"] button`, "#email")
 	i.SignIn(user.Email, user.Password)
 	i.See("#code")
