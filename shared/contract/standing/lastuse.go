@@ -18,10 +18,11 @@ import (
 // Limits of the batches. Losing some uses is harmless: "last used" is coarse, and a credential in use is soon
 // used again.
 const (
-	noteEvery   = 5 * time.Second
-	noteAtMost  = 10_000          // credentials and networks between two flushes; more are dropped
-	noteTimeout = 2 * time.Second // of each statement
-	noteAtOnce  = 200             // networks in a statement
+	noteEvery    = 5 * time.Second
+	noteAtMost   = 10_000          // credentials and networks between two flushes; more are dropped
+	noteTimeout  = 2 * time.Second // of each statement
+	closeTimeout = 2 * noteTimeout
+	noteAtOnce   = 200 // networks in a statement
 
 	// What was written is not written again for an hour. A process remembers this number, and then starts anew.
 	knownFor    = time.Hour
@@ -113,10 +114,10 @@ func networkOf(address netip.Addr) netip.Prefix {
 	return network
 }
 
-// Close flushes the rest, for up to two seconds, and stops. Call it once, before the pool is closed.
+// Close flushes the rest, for up to four seconds, and stops. Call it once, before the pool is closed.
 func (u *LastUseRecorder) Close() {
 	close(u.stop)
-	late := time.AfterFunc(noteTimeout, u.end)
+	late := time.AfterFunc(closeTimeout, u.end)
 	defer late.Stop()
 	u.running.Wait()
 	u.end()

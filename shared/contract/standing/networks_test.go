@@ -133,8 +133,8 @@ func TestLastUse_MovesLastUseOncePerDay(t *testing.T) {
 	}
 }
 
-// A new network replaces the one that was not used for the longest time, once there are too many. One that was forgotten
-// is new again.
+// A new network replaces the one that was not used for the longest time, once there are too many. One that was
+// forgotten is new again.
 func TestLastUse_BoundsNetworks(t *testing.T) {
 	s := seed(t)
 	both := s.recorders(t)

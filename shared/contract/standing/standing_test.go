@@ -318,7 +318,7 @@ func TestLastUse_ClosesInTime(t *testing.T) {
 		record()
 		began := time.Now()
 		recorder.Close()
-		if took := time.Since(began); took > noteTimeout {
+		if took := time.Since(began); took > closeTimeout {
 			t.Errorf("it took %s", took)
 		}
 	})
