@@ -102,7 +102,8 @@ func (e *seededStack) load(ctx context.Context, t *testing.T, db *pgx.Conn, r ro
 	}
 	fill := strings.NewReplacer("@workspace", workspace, "@form", found(nth("form", "1")),
 		"@endpoint", found(nth("endpoint", "1")), "@import", found(nth("import", "1")),
-		"@grant", found(nth("approval", "1")), "@request", found(nth("request", "7")), "@lately", url.QueryEscape(time.Now().UTC().Format(time.RFC3339)))
+		"@grant", found(nth("approval", "1")), "@request", found(nth("request", "7")),
+		"@lately", url.QueryEscape(time.Now().UTC().Format(time.RFC3339)))
 	at, path := e.lists, fill.Replace(r.path)
 	header := http.Header{"Authorization": {"Bearer " + e.product.Demo.Tokens.Owner}, "X-Tenant-Id": {workspace}}
 	if strings.HasPrefix(path, "/settings/") {

@@ -64,7 +64,8 @@ func listUsage(
 			}
 			found, err := store.Usage(r.Context(), s.CredentialWorkspace, s.CredentialID, days, after, limit)
 			for i := range found {
-				found[i].CredentialID, found[i].Kind = s.CredentialID, usage.Kind(s.Kind == standing.PersonalAccessToken)
+				found[i].CredentialID = s.CredentialID
+				found[i].Kind = usage.Kind(s.Kind == standing.PersonalAccessToken)
 			}
 			return found, err
 		},

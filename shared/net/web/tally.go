@@ -29,8 +29,8 @@ func TallyOf(ctx context.Context) Tally {
 	return tally
 }
 
-// RecordPresented records the credential that the request of ctx presents; RecordCaller says whose it is. nil means that
-// no such credential exists. Call it in the goroutine of the request, as AddRecords and BeginCall.
+// RecordPresented records the credential that the request of ctx presents; RecordCaller says whose it is. nil means
+// that no such credential exists. Call it in the goroutine of the request, as AddRecords and BeginCall.
 func RecordPresented(ctx context.Context, credential any) {
 	if r := requestOf(ctx); r != nil {
 		r.tally.Presented = credential

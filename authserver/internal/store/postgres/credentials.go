@@ -209,8 +209,9 @@ on conflict (id) do nothing`, pgx.NamedArgs{"id": t.ID, "hash": hash, "user": t.
 	})
 }
 
-// RevokePresentedToken revokes the token with this hash for pat.ByHolder if it is active, completes the event and queues
-// a mail to the owner of the token, in one transaction. It returns the token, in any state, or nil if there is none.
+// RevokePresentedToken revokes the token with this hash for pat.ByHolder if it is active, completes the event and
+// queues a mail to the owner of the token, in one transaction. It returns the token, in any state, or nil if there is
+// none.
 func (g *Grants) RevokePresentedToken(
 	ctx context.Context, hash []byte, event audit.Event,
 ) (found *pat.Token, err error) {
@@ -218,8 +219,8 @@ func (g *Grants) RevokePresentedToken(
 		found = nil
 		var token pat.Token
 		var workspace string
-		if !tx.row(`select p.id, p.user_id, p.tenant_id, p.name, t.name
-			from account.personal_access_tokens p join account.tenants t on t.id = p.tenant_id where p.hash = $1`, hash).
+		if !tx.row(`select p.id, p.user_id, p.tenant_id, p.name, t.name from account.personal_access_tokens p
+			join account.tenants t on t.id = p.tenant_id where p.hash = $1`, hash).
 			find(&token.ID, &token.UserID, &token.WorkspaceID, &token.Name, &workspace) {
 			return
 		}

@@ -31,8 +31,8 @@ const (
 
 const (
 	networkMailsLate = 48 * time.Hour // how long after the first use from a network a mail is still sent
-	// networkMailsADay is how many mails about single networks there are about a credential in a day. One more says that
-	// there are many.
+	// networkMailsADay is how many mails about single networks there are about a credential in a day. One more says
+	// that there are many.
 	networkMailsADay = 5
 )
 

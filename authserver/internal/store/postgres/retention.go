@@ -99,8 +99,8 @@ const (
 	networkKey = "tenant_id, credential_id, network"
 )
 
-// ofDeletedUsers deletes the rows of a table of credentials, with these key columns, that belong to deleted users: those
-// that were too many to delete with the account, and those that a process has added since.
+// ofDeletedUsers deletes the rows of a table of credentials, with these key columns, that belong to deleted users: what
+// was too much to delete with the account, and what a process has added since.
 func ofDeletedUsers(table, key string) retention.Kind {
 	due := "from account.users u join " + table + " t on t.user_id = u.id where u.deleted_at < $1"
 	same := ""
