@@ -281,10 +281,10 @@ func accountRows() []string {
 				` + user + `, 1` + eachOfN,
 		fmt.Sprintf(`insert into account.credential_networks (tenant_id, credential_id, network, kind, user_id,
 				first_used_at, last_used_at, is_first)
-			select @m::uuid, `+grant+`, set_masklen(('10.0.' || k || '.0')::cidr, 24), 'connection', `+user+`,
+			select @m::uuid, %s, set_masklen(('10.0.' || k || '.0')::cidr, 24), 'connection', %s,
 				now() - n * interval '1 minute', now() - n * interval '1 minute', k = 0
 			from generate_series(1, @n::int) n, generate_series(0, case when n = 1 then %d else 0 end) k`,
-			standing.NetworksAtMost-1),
+			grant, user, standing.NetworksAtMost-1),
 		fmt.Sprintf(`insert into account.connection_stops (id, tenant_id, client_id, user_id, stray, outcome, reason,
 				request_id, at)
 			select %s, @m::uuid, %s, %s, false, 'refused', 'access_denied', n::text, now() - n * interval '1 hour'
