@@ -13,7 +13,7 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 )
 
-// A slowStore has workspaces whose credentials no change concerns. Each part takes a second.
+// A slowStore has workspaces in which each change ends a webhook and no credential. Each part takes a second.
 type slowStore struct {
 	credentials map[uuid.UUID]int // of each workspace
 	began       []uuid.UUID       // the workspace of each part
@@ -29,7 +29,11 @@ func (s *slowStore) Rehearse(
 	s.began = append(s.began, workspaceID)
 	time.Sleep(time.Second)
 	before.Standings = make([]standing.Standing, len(part.Credentials))
-	return before, before, nil
+	after = before
+	if part.Others {
+		before.Webhooks = []uuid.UUID{workspaceID}
+	}
+	return before, after, nil
 }
 
 func (s *slowStore) Uses(context.Context, uuid.UUID, []uuid.UUID, time.Time) ([]Use, error) {
@@ -78,7 +82,10 @@ func TestR4_PartsTakeTurns(t *testing.T) {
 				r, began, results := New(Rehearsals{Store: store, Now: time.Now}), time.Now(), make(chan result, len(c.runs))
 				for _, workspace := range c.runs {
 					go func() {
-						_, err := r.Run(t.Context(), audit.Actor{WorkspaceID: ids[workspace]}, Change{})
+						said, err := r.Run(t.Context(), audit.Actor{WorkspaceID: ids[workspace]}, Change{})
+						if (err == nil) != slices.Equal(said.Webhooks, []uuid.UUID{ids[workspace]}) {
+							t.Errorf("%s: webhooks %v, %v", workspace, said.Webhooks, err)
+						}
 						results <- result{workspace, time.Since(began), err}
 					}()
 					synctest.Wait()

@@ -86,7 +86,7 @@ func TestR1_RehearsalSaysWhatHappens(t *testing.T) {
 	all.Wait()
 	for what, least := range map[string]int64{
 		"ends": 20, "pauses": 20, "narrows": 20, "refused": 50, "webhooks": 5, "invitations": 5, "refusals": 5,
-		"staying": 20,
+		"staying": 20, "sooner": 20,
 	} {
 		counted, _ := p.met.Load(what)
 		if n, _ := counted.(int64); n < least*int64(number)/1000 {
@@ -165,18 +165,20 @@ func (w *randomWorkspace) rows() string {
 // facts are what production says of a workspace.
 type facts struct {
 	connections, tokens, webhooks, invitations []string
+	ends                                       map[string]time.Time // of the connections
 	held                                       map[uuid.UUID]perm.Set
 	allowed                                    map[uuid.UUID][]string // operations of each credential
 }
 
 // facts reads the lists that people see, and asks for each operation whether a credential may do it.
 func (w *randomWorkspace) facts() facts {
-	f := facts{held: map[uuid.UUID]perm.Set{}, allowed: map[uuid.UUID][]string{}}
+	f := facts{ends: map[string]time.Time{}, held: map[uuid.UUID]perm.Set{}, allowed: map[uuid.UUID][]string{}}
 	connections, err := w.Connections(w.Context(), w.id, consent.ConnectionFilter{Limit: 100})
 	must(w, err)
 	for _, c := range connections {
 		if c.State(time.Now()) == consent.ConnectionActive {
 			f.connections = append(f.connections, c.Grant.ID.String())
+			f.ends[c.Grant.ID.String()] = c.Grant.Ends
 		}
 	}
 	tokens, err := w.WorkspaceTokens(w.Context(), w.id, pat.Filter{Limit: 100})
@@ -265,6 +267,15 @@ func (w *randomWorkspace) compare(said rehearsal.Outcome, before, after facts) {
 		} else if loses := before.held[id].Without(after.held[id]); len(loses) > 0 {
 			narrows = append(narrows, id.String()+" "+loses.Scope())
 		}
+	}
+	sooner := 0
+	for id, ends := range after.ends {
+		if ends.Before(before.ends[id]) {
+			sooner++
+		}
+	}
+	if w.meet("sooner", sooner > 0); said.Sooner != sooner {
+		w.failf("%d sooner, said %d", sooner, said.Sooner)
 	}
 	var saidNarrows []string
 	for _, a := range said.Affected {
