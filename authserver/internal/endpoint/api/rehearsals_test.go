@@ -46,6 +46,9 @@ func TestRehearsals_AnswerAsChangeWould(t *testing.T) {
 			b.Wants(what+", without members", answer, 200, "")
 		} else {
 			b.Wants(what+", without members", answer, 403, "FORBIDDEN")
+			if !strings.Contains(answer.Body, "account:write:members") {
+				t.Errorf("%s: the refusal does not name the permission\n%s", what, b.Explain(answer))
+			}
 		}
 	}
 	b.WantsRows("answers", 0, `account.idempotency_keys where tenant_id = $1 and route like '%rehearsals'`,

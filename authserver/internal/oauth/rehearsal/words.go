@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,9 +16,7 @@ func (o Outcome) Words(number func(int) string) (sentence string, others []strin
 	facts := w.facts()
 	first := facts[:min(len(facts), 2)]
 	others = facts[len(first):]
-	if requests := w.requests(); requests != "" {
-		first = append(slices.Clone(first), requests)
-	}
+	first = append(slices.Clone(first), w.requests()...)
 	if len(first) == 0 {
 		return "No connected app or token is affected.", nil
 	}
@@ -31,10 +30,12 @@ type words struct {
 }
 
 // facts returns what the change would do, the biggest first.
-func (w words) facts() (facts []string) {
-	const pause = " until AI assistants are switched on again"
-	facts = append(facts, w.losing(Ends, "loses ", "lose ", "")...)
-	facts = append(facts, w.losing(Pauses, "cannot use ", "cannot use ", pause)...)
+func (w words) facts() []string {
+	facts := w.losing(Ends, "loses", "lose")
+	if paused := w.losing(Pauses, "cannot use", "cannot use"); len(paused) > 0 {
+		paused[len(paused)-1] += " until AI assistants are switched on again"
+		facts = append(facts, paused...)
+	}
 	for _, f := range []struct {
 		n               int
 		what, one, many string
@@ -46,26 +47,24 @@ func (w words) facts() (facts []string) {
 		{len(w.Webhooks), "webhook endpoint", "stops", "stop"},
 		{len(w.Invitations), "open invitation", "is withdrawn", "are withdrawn"},
 	} {
-		switch {
-		case f.n == 1:
-			facts = append(facts, "1 "+f.what+" "+f.one)
-		case f.n > 1:
-			facts = append(facts, w.count(f.n, f.what)+" "+f.many)
-		}
+		facts = append(facts, w.counted(f.n, f.what, f.one, f.many)...)
 	}
 	return facts
 }
 
-// count counts things whose plural ends in s.
-func (w words) count(n int, what string) string {
-	if n != 1 {
-		what += "s"
+// counted returns a fact about things whose plural ends in s, or none if there are none of them.
+func (w words) counted(n int, what, one, many string) []string {
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return []string{"1 " + what + " " + one}
 	}
-	return w.number(n) + " " + what
+	return []string{w.number(n) + " " + what + "s " + many}
 }
 
 // losing returns a fact for each of the two apps that most people lose by a fate, and one for the other apps.
-func (w words) losing(fate Fate, one, many, until string) (facts []string) {
+func (w words) losing(fate Fate, one, many string) (facts []string) {
 	type app struct {
 		name   string
 		people map[uuid.UUID]string // their names
@@ -84,29 +83,36 @@ func (w words) losing(fate Fate, one, many, until string) (facts []string) {
 		apps[i].people[a.UserID] = a.Person
 	}
 	slices.SortStableFunc(apps, func(a, b app) int { return cmp.Compare(len(b.people), len(a.people)) })
-	for _, a := range apps[:min(len(apps), 2)] {
+	most, others := apps[:min(len(apps), 2)], max(0, len(apps)-2)
+	if len(most) == 2 && maps.Equal(most[0].people, most[1].people) {
+		most[0].name += " and " + most[1].name
+		most = most[:1]
+	}
+	for _, a := range most {
 		who := w.number(len(a.people)) + " people " + many
 		if len(a.people) == 1 {
 			for _, name := range a.people {
 				who = name + " " + one
 			}
 		}
-		facts = append(facts, who+a.name+until)
+		facts = append(facts, who+" "+a.name)
 	}
-	if others := len(apps) - len(facts); others > 0 {
-		facts = append(facts, w.count(others, "other app")+" will be without access"+until)
-	}
-	return facts
+	return append(facts, w.counted(others, "other app", "loses access", "lose access")...)
 }
 
-// requests says which requests would have been refused, or returns "".
-func (w words) requests() string {
-	switch {
-	case w.Outcome.Requests == 0:
-		return ""
-	case w.Affected[0].Requests == w.Outcome.Requests:
-		times := w.count(int(w.Requests), "time")
-		return w.Affected[0].Name + " would have been refused " + times + " in the last 30 days"
+// requests returns the fact about requests that would have been refused, or none.
+func (w words) requests() []string {
+	n, name := int(w.Outcome.Requests), ""
+	if n > 0 && w.Affected[0].Requests == w.Outcome.Requests {
+		name = w.Affected[0].Name
 	}
-	return w.count(int(w.Requests), "request") + " of the last 30 days would have been refused"
+	const since = "in the last 30 days"
+	if name != "" && n == 1 {
+		return []string{name + " would have been refused once " + since}
+	}
+	if name != "" {
+		return []string{name + " would have been refused " + w.number(n) + " times " + since}
+	}
+	return w.counted(n, "request", "of the last 30 days would have been refused",
+		"of the last 30 days would have been refused")
 }
