@@ -119,8 +119,8 @@ var refusals = map[error]error{
 	membership.ErrUnproven:    ErrUnproven,
 	useraccount.ErrEmailTaken: ErrEmailTaken,
 	client.ErrUnknown:         ErrNoClient,
-	rehearsal.ErrTooMany: refuse("the workspace has more than 12,000 connections and tokens, too many to find out what " +
-		"the change would do"),
+	rehearsal.ErrTooMany: refuse("the workspace has more than 12,000 connections and tokens, too many to find out " +
+		"what the change would do"),
 	rehearsal.ErrTooSlow: refuse("it takes too long now to find out what the change would do: try again"),
 }
 

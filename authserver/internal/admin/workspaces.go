@@ -366,7 +366,8 @@ func (c SetConnectorPolicy) run(ctx context.Context, s *Service) (Result, error)
 
 // policyOutcome is the outcome of a command that sets a policy. effect says what it does to connections.
 func policyOutcome(
-	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, effect string, e consent.PolicyEffect, changed bool,
+	begin string, workspaceID uuid.UUID, p workspace.ConnectorPolicy, effect string, e consent.PolicyEffect,
+	changed bool,
 ) Outcome {
 	now := policyResult(workspaceID, p)
 	sentence := fmt.Sprintf("%splatforms %s; permissions %s; %s. %s", begin, list(platformNames(now.Platforms)),

@@ -112,8 +112,8 @@ func TestRehearsals_CountRequestsThatCallerMaySee(t *testing.T) {
 	}
 }
 
-// A workspace has 16 rehearsals in flight at most. A change whose effect Postgres cannot find in time is 503, and one that
-// concerns too many credentials 409.
+// A workspace has 16 rehearsals in flight at most. A change whose effect Postgres cannot find in time is 503, and one
+// that concerns too many credentials 409.
 func TestRehearsals_AreLimited(t *testing.T) {
 	b := ownTestEnv(t, func(c *app.Config, _ string) { c.StoreWait = await.Long }) // for the lock
 	const inFlight, more = 16, 4
@@ -149,7 +149,8 @@ func TestRehearsals_AreLimited(t *testing.T) {
 	if !strings.Contains(answer.Body, "too many connections and tokens") {
 		t.Error(answer.Body)
 	}
-	b.Fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions, expires_at)
+	b.Fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,
+			expires_at)
 		select gen_random_uuid(), sha256(n::text::bytea), $1, $2, 'import', '{}', now() + interval '1 day'
 		from generate_series(1, $3) n`, b.manager, b.Fixture.WorkspaceID, rehearsal.MaxCredentials)
 	answer = b.send("POST", rehearsals, planned(`"setLlmIntegration":{"enabled":false}`))

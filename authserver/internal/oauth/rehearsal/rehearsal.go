@@ -8,8 +8,8 @@
 //	R1  What it says is what happens: the change, once made, ends, pauses, narrows and refuses just that.
 //	R2  It changes nothing: no row, event, mail, cache or key of Redis.
 //	R3  A change that the service refuses is refused with the same error.
-//	R4  It holds up others only shortly: it makes the change anew for each part of the credentials, and lets go of what
-//	    the change locks, and of its turn, in between.
+//	R4  It holds up others only shortly: it makes the change anew for each part of the credentials, and lets go of
+//	    what the change locks, and of its turn, in between.
 package rehearsal
 
 import (

@@ -79,7 +79,8 @@ func TestR4_PartsTakeTurns(t *testing.T) {
 					ids[workspace] = uuid.New()
 					store.credentials[ids[workspace]] = n * PartSize
 				}
-				r, began, results := New(Rehearsals{Store: store, Now: time.Now}), time.Now(), make(chan result, len(c.runs))
+				r, began := New(Rehearsals{Store: store, Now: time.Now}), time.Now()
+				results := make(chan result, len(c.runs))
 				for _, workspace := range c.runs {
 					go func() {
 						said, err := r.Run(t.Context(), audit.Actor{WorkspaceID: ids[workspace]}, Change{})
