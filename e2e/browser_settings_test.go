@@ -69,7 +69,7 @@ func (v *settingsTour) changesNameMailsAndPassword() {
 	v.Helper()
 	v.Open(v.p.AppURL + "/settings/user")
 	v.ClickAndSee("#workspaces ~ .rows summary", `input[readonly][value="`+v.ws.Workspace.ID+`"]`)
-	v.Click("#you ~ .row-actions summary")
+	v.Click("#you ~ .rows summary")
 	harness.Evaluate[bool](v.Browser, `!(document.getElementById("name").value = "")`)
 	v.Fill("#name", "Morgan Reed")
 	v.sends("/settings/user/name", "Morgan Reed")
