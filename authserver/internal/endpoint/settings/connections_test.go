@@ -109,7 +109,8 @@ func TestConnect_ShowsAddressPermissionsAndLLMIntegration(t *testing.T) {
 	const connectors = `href="/settings/connectors?tenant=`
 	site.SignedIn(developer(site, perm.ProgrammesRead)).Get(connect).Contains("Change this in <a " + connectors)
 	browser.Get(connect).Omits(connectors)
-	site.SignedIn(site.Stranger()).Get(connect).Says("You are not a member of a workspace yet").Lacks("Copy the address")
+	site.SignedIn(site.Stranger()).Get(connect).Says("You are not a member of a workspace yet").
+		Lacks("Copy the address")
 }
 
 func TestConnectedApps_DisconnectAllEndsApprovalsOfOneApplication(t *testing.T) {
