@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/almonerhq/almoner/authserver/internal/account/audit"
 	"github.com/almonerhq/almoner/authserver/internal/account/pat"
 	"github.com/almonerhq/almoner/authserver/internal/account/usage"
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
@@ -20,19 +19,22 @@ import (
 // those that end soon, and those that are used most.
 type overviewView struct {
 	page
-	Idle     []usage.Credential // a page of them
-	More     string             // path to the next page of Idle, or ""
-	Before   bool               // this is not the first page of Idle
-	Expiring []usage.Credential
-	Busiest  []usage.Credential
+	Idle     usage.List // a page of them
+	More     string     // path to the next page of Idle, or ""
+	Before   bool       // this is not the first page of Idle
+	Expiring usage.List
+	Busiest  usage.List
 	All      bool // the lists have those of all members; otherwise the user's own
 }
+
+// Most returns what a partial list looked at.
+func (*overviewView) Most() int { return usage.LooksAt }
 
 // mostBusy is the number of the most used credentials.
 const mostBusy = 10
 
 // Full reports whether more credentials may end soon than the page shows.
-func (v *overviewView) Full() bool { return len(v.Expiring) == pageSize }
+func (v *overviewView) Full() bool { return len(v.Expiring.Credentials) == pageSize }
 
 // Path returns the path of the page of a connection or token of the workspace.
 func (v *overviewView) Path(c usage.Credential) string {
@@ -45,7 +47,8 @@ func (v *overviewView) Path(c usage.Credential) string {
 
 // Others reports whether the list of idle ones has credentials of other members, which the user may not end.
 func (v *overviewView) Others() bool {
-	return !v.Writes() && slices.ContainsFunc(v.Idle, func(c usage.Credential) bool { return c.UserID != v.User })
+	other := func(c usage.Credential) bool { return c.UserID != v.User }
+	return !v.Writes() && slices.ContainsFunc(v.Idle.Credentials, other)
 }
 
 func (s *Settings) showOverview(r *request) error {
@@ -54,22 +57,20 @@ func (s *Settings) showOverview(r *request) error {
 	view.Before = from.ID != uuid.Nil
 	by := r.actor()
 	err := r.search(func() (err error) {
-		view.Idle, err = s.Overviews.Idle(r.ctx(), by, usage.Selection{Before: from, Limit: pageSize + 1})
+		view.Idle, err = s.Overviews.Idle(r.ctx(), by, from, pageSize)
 		if err == nil {
-			view.Expiring, err = s.Overviews.Expiring(r.ctx(), by, pageSize)
+			view.Expiring, err = s.Overviews.Expiring(r.ctx(), by, r.here.Workspace.Connectors.Days, pageSize)
 		}
 		if err == nil {
 			view.Busiest, err = s.Overviews.Busiest(r.ctx(), by, mostBusy)
 		}
 		return err
 	})
-	if len(view.Idle) > pageSize {
-		view.Idle = view.Idle[:pageSize]
-		last := view.Idle[pageSize-1]
-		view.More = r.path(r.section) + "&before=" + writeMark(audit.Cursor{At: last.Created, ID: last.ID})
-	}
 	if err != nil {
 		return err
+	}
+	if !view.Idle.Next.At.IsZero() {
+		view.More = r.path(r.section) + "&before=" + writeMark(view.Idle.Next)
 	}
 	return r.show("overview", view)
 }
@@ -86,7 +87,7 @@ func (s *Settings) endIdle(r *request) error {
 		return s.showOverview(r.refuse(http.StatusBadRequest, "Choose what to end. Nothing was changed."))
 	}
 	by := r.actor()
-	idle, err := s.Overviews.Idle(r.ctx(), by, usage.Selection{IDs: chosen, Limit: len(chosen)})
+	idle, err := s.Overviews.StillIdle(r.ctx(), by, chosen)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func TestP1_DeletedUserHasNoNameAndNoAccess(t *testing.T) {
 	listed := usage.Filter{From: time.Now().Add(-time.Hour), To: time.Now().Add(24 * time.Hour)}
 	rows, err := m.Usage(t.Context(), second, listed)
 	busiest, otherErr := m.BusiestCredentials(t.Context(), second, nil, listed.From, 10)
-	if len(rows)+len(busiest) > 0 || errors.Join(err, otherErr) != nil {
+	if len(rows)+len(busiest.Credentials) > 0 || errors.Join(err, otherErr) != nil {
 		t.Errorf("usage of the user is listed: %v %v %v %v", rows, busiest, err, otherErr)
 	}
 	deletes(t, m.Retention(keepAll()), "usage of deleted users", 2)
