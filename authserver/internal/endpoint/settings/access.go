@@ -376,6 +376,11 @@ func (r *request) finish(err error) {
 	switch {
 	case !errors.Is(err, store.ErrUnavailable):
 		r.showError(ui.MessageOf("internal", ""))
+	case r.partly != "":
+		message := ui.MessageOf("unavailable", "", ui.Link{Href: r.path(r.section), Text: "Open the page again"})
+		message.Text = r.partly
+		web.SetRetryAfter(r.w.Header(), turnWait)
+		r.showError(message)
 	case r.user.User.ID == uuid.Nil:
 		Unavailable(r.Pages, r.Sessions, r.w, r.http)
 	default:

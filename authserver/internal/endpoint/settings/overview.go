@@ -75,7 +75,8 @@ func (s *Settings) showOverview(r *request) error {
 	return r.show("overview", view)
 }
 
-// endIdle takes credential: the ids of connections and tokens of the page. It ends those that are still idle.
+// endIdle takes credential: the ids of connections and tokens of the page. It ends those that are still idle. If the
+// store fails in between, the error page says what has ended, and leads back to the others.
 func (s *Settings) endIdle(r *request) error {
 	var chosen []uuid.UUID
 	for _, text := range r.form["credential"][:min(len(r.form["credential"]), pageSize)] {
@@ -96,7 +97,7 @@ func (s *Settings) endIdle(r *request) error {
 		return s.showOverview(r.refuseWithout("end the connections and tokens of others"))
 	}
 	connections, tokens := 0, 0
-	for _, c := range idle {
+	for i, c := range idle {
 		number, err := &connections, error(nil)
 		if c.Connection() {
 			_, err = s.Connected.End(r.ctx(), by, c.ID, perm.NewSet(perm.AccountWriteMembers))
@@ -107,10 +108,21 @@ func (s *Settings) endIdle(r *request) error {
 		case err == nil:
 			*number++
 		case !errors.Is(err, pat.ErrNoToken) && !errors.Is(err, consent.ErrNoConnection): // it ended at the same time
+			if connections+tokens > 0 {
+				r.partly = endedNotice(connections, tokens, connections+tokens) + " " + leftNotice(len(idle)-i)
+			}
 			return err
 		}
 	}
 	return r.done(nil, endedNotice(connections, tokens, len(chosen)))
+}
+
+// leftNotice says that so many were not ended.
+func leftNotice(left int) string {
+	if left == 1 {
+		return "1 is left. You can end it on the same page."
+	}
+	return ui.Number(left) + " are left. You can end them on the same page."
 }
 
 // endedNotice says what was ended of the chosen ones.

@@ -48,6 +48,7 @@ type request struct {
 	problems ui.Problems // the fields that the problem is about, if any
 	ask      *ui.Ask     // the button of a problem that an administrator can solve
 	outcome  *outcome    // what the form did, if the page shows it
+	partly   string      // what the form did before a store failed, for the error page
 
 	sent []membership.Sent // invitations whose links the page shows
 }

@@ -75,6 +75,10 @@ func TestConnection_ShowsWhatItDidAndIsNarrowed(t *testing.T) {
 	browser.Get("/settings/apps").Contains(`href="` + page + `"`)
 	shown := browser.Get(page)
 	shown.Wants(http.StatusOK, did...).Lacks("Deleted a form").Times(2, `class="plot-bar"`)
+	// The plot has a name and a description, and what it shows is in tables: two days, two operations.
+	shown.Selects(`svg.plot[role="img"][aria-labelledby="plot-title plot-text"] > title#plot-title`,
+		`svg.plot > desc#plot-text`, `.past table.numbers > caption`).Times(4, `<th scope="row">`)
+	shown.Says("Most on", "1,200 requests. The table below has each day.")
 	narrow := shown.Form(form)
 	for name, c := range map[string]struct {
 		permissions []string
@@ -122,6 +126,19 @@ func TestConnection_OfOthersNeedsPermissions(t *testing.T) {
 	site.Rows(0, "grants", `cardinality(permissions) = 1`)
 	stranger := site.SignedIn(developerElsewhere(site))
 	stranger.Get(form + here + g.ID.String()).Wants(http.StatusForbidden).Lacks(sam.Email)
+
+	// One who may do all in another workspace names that one with these ids.
+	eve, other := site.Stranger(), site.Fixture.Workspace("Fernside Hospice")
+	site.Fixture.Join(other, eve.ID, perm.AccountAPIAccess, perm.AccountReadMembers, perm.AccountWriteMembers)
+	elsewhere, there := site.SignedIn(eve), "?tenant="+other.String()+"&id="
+	elsewhere.Get(form + there + g.ID.String()).Follow().Says("no longer connected").Lacks(sam.Email)
+	elsewhere.Get(tokenForm + there + token.String()).Follow().Says("no longer active").Lacks(sam.Email)
+	theirs := with(elsewhere.Get(connectors).Form(connectors+"/llm"), "permissions", reading, "id", g.ID.String())
+	elsewhere.Post(form, theirs).Follow().Says("no longer connected")
+	elsewhere.Post(connectors+"/disconnect", theirs).Follow().Says("no longer connected")
+	elsewhere.Post(tokenForm, with(theirs, "id", token.String())).Follow().Says("no longer active")
+	site.Rows(1, "grants", `state = 'active' and cardinality(permissions) = 2`)
+	site.Rows(1, "personal_access_tokens", `id = $1 and revoked_at is null`, token)
 
 	manages := site.SignedIn(developer(site, perm.AccountReadMembers, perm.AccountWriteMembers))
 	page = manages.Get(form + here + g.ID.String())
@@ -186,6 +203,38 @@ func TestUsage_ListsIdleAndEndsThem(t *testing.T) {
 	site.Rows(2, "grants", `state = 'active'`)
 	site.Rows(0, "personal_access_tokens", "revoked_at is null")
 	browser.Post(path, form).Follow().Says("Nothing was changed: what you chose had ended already")
+}
+
+// If the database fails while several are ended, the page says what has ended, and leads to the others.
+func TestUsage_SaysWhatEndedBeforeAFailure(t *testing.T) {
+	site := own(t)
+	path := connectors + "/usage"
+	ada := developer(site, perm.ProgrammesRead)
+	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
+	first, second := site.Redeemed(app, ada.ID), site.Redeemed(app, ada.ID)
+	old := tokenOf(site, ada.ID, perm.ProgrammesRead)
+	for ago, id := range []uuid.UUID{first.ID, second.ID, old} { // in the order of the page
+		for _, table := range []string{"grants", "personal_access_tokens"} {
+			site.Fixture.Exec(`update account.`+table+` set created_at = now() - make_interval(days => 40 + $2)
+				where id = $1`, id, ago)
+		}
+	}
+	site.Fixture.Exec(`update account.grants set last_used_at = null`)
+	site.Fixture.Exec(`create function fails() returns trigger language plpgsql as
+		$$begin raise exception 'the lock is held' using errcode = 'lock_not_available'; end$$`)
+	site.Fixture.Exec(`create trigger fails before update on account.grants for each row
+		when (old.id = '` + second.ID.String() + `') execute function fails()`)
+	browser := site.SignedIn(ada)
+	form := browser.Get(path).Form(path)
+	failed := browser.Post(path, form)
+	failed.Wants(http.StatusServiceUnavailable, "1 connection was ended. 2 are left. You can end them").
+		Lacks("Nothing was changed")
+	site.Rows(1, "grants", `id = $1 and state = 'revoked'`, first.ID)
+	site.Fixture.Exec(`drop trigger fails on account.grants`)
+	browser.Get(failed.Links(path + "?")[0]).Send(path, nil).Follow().
+		Says("1 connection and 1 personal access token were ended.").Lacks("had ended already")
+	site.Rows(0, "grants", `state = 'active'`)
+	site.Rows(0, "personal_access_tokens", "revoked_at is null")
 }
 
 func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
