@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -50,6 +51,11 @@ func TestNavigation_LinksToOtherWorkspaces(t *testing.T) {
 	}
 	browser.Get(developers + "?tenant=" + own)
 	other(browser.Get("/settings/user"), connectors) // the first section that ada may open there
+	for n := range 5 {                               // one to five others are one click away
+		browser.Get("/settings/user").Omits(`<details class="places">`)
+		site.Fixture.Join(site.Fixture.Workspace(fmt.Sprint("Workspace ", n)), ada.ID, perm.AccountAPIAccess)
+	}
+	browser.Get("/settings/user").Contains(`<details class="places">`) // six others
 }
 
 // A workspace that was visited stays chosen (contract, section 7), for every page and for a form without a workspace.

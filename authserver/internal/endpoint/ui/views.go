@@ -46,6 +46,12 @@ type Place struct {
 	Others   []Link   // to the other workspaces whose settings the user may open
 }
 
+// mostLinks is the number of other workspaces up to which the navigation shows their links without a fold.
+const mostLinks = 5
+
+// Folds reports whether the links to the other workspaces are folded, because they are many.
+func (p *Place) Folds() bool { return len(p.Others) > mostLinks }
+
 // A Person is the signed-in user.
 type Person struct{ Name, Email string }
 
