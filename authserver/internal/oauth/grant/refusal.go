@@ -111,8 +111,8 @@ func (r Reason) Ended(application string, at *time.Time) string {
 	return fmt.Sprintf(words, event)
 }
 
-// Suspicion describes whether the request that ended a grant looks like theft, but not where it came from. It returns ""
-// unless a used code or refresh token was presented.
+// Suspicion describes whether the request that ended a grant looks like theft, but not where it came from. It returns
+// "" unless a used code or refresh token was presented.
 func (r Reason) Suspicion(reuse *Reuse) string {
 	switch {
 	case r != Replayed && r != CodeReused:
