@@ -264,7 +264,7 @@ func TestChromium_InvitationWithPasskey(t *testing.T) {
 	c.sees("div", "You are now a member of Riverside Food Bank.")
 	c.signOut()
 	c.press("button", "Sign in with a passkey")
-	c.sees("dd", sam)
+	c.sees("p", sam)
 	c.noFaults()
 }
 

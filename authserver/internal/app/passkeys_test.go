@@ -349,7 +349,7 @@ func TestChromium_Passkeys(t *testing.T) {
 
 	c.signOut()
 	c.press("button", "Sign in with a passkey")
-	c.sees("dd", ada.Email)
+	c.sees("p", ada.Email)
 	used := c.key().SignCount
 	// The sign-in page also asks for a passkey by itself: Chromium may have signed for it before the button.
 	s.rows(1, "passkeys", "sign_count > $1 and sign_count <= $2 and user_id = $3", int64(made.SignCount), int64(used),
@@ -397,7 +397,7 @@ func TestChromium_OfferedPasskeySignsInByAutofill(t *testing.T) {
 	c.sees("div", "Your password was removed.")
 	c.signOut()
 	c.fill("email", "a")
-	c.sees("dd", ada.Email)
+	c.sees("p", ada.Email)
 	c.noFaults()
 }
 
