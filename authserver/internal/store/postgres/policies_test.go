@@ -71,7 +71,8 @@ func TestP2_StricterPolicyNarrowsExistingGrants(t *testing.T) {
 	l.fixture.Exec(`update account.grants set created_at = $2 where id = $1`, dead.ID, time.Now().Add(-3*time.Hour))
 	narrow := policyOf(7, workspace.Platforms(), perm.ProgrammesRead)
 	change := l.limit(narrow)
-	if want := (consent.PolicyEffect{End: 2, Lose: 1, Sooner: 1}); change.Effect != want || len(change.EndedGrants) != 2 {
+	want := consent.PolicyEffect{End: 2, Lose: 1, Sooner: 1}
+	if change.Effect != want || len(change.EndedGrants) != 2 {
 		t.Errorf("%+v, want %+v, and %d ended", change.Effect, want, len(change.EndedGrants))
 	}
 	for name, g := range map[string]grant.Grant{"too old": old, "nothing left": writer} {
