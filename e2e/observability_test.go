@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/almonerhq/almoner/e2e/harness"
+	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/await"
 )
 
@@ -163,8 +164,11 @@ func TestMetrics_CountGrantEvents(t *testing.T) {
 	p.API().Form(t, harness.TokenPath, url.Values{"grant_type": {"password"}, "client_id": {connector.ClientID}})
 	p.API().Get(t, "/v1/nothing-of-the-sort")
 	held := p.Database.Token(t, ws.Workspace, ws.Owner, harness.Everything()...)
+	invented, err := credential.PersonalAccessToken.New(rand.Reader)
+	must(t, err)
 	for _, tool := range []string{"list_programmes", "nothing-of-the-sort"} {
 		message(t, p.As(held), http.StatusOK, toolCall(tool))
+		message(t, p.As(invented.Reveal()), http.StatusUnauthorized, toolCall(tool))
 	}
 
 	after := scrape(harness.Metrics(t, running))

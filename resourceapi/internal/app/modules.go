@@ -185,7 +185,7 @@ func watchSubmissions(registry *server.Registry, store *postgres.Store, log *slo
 func countTools(registry *server.Registry) func(tool string) {
 	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "almoner_tool_calls_total",
-		Help: "Calls of MCP tools by the name of the tool; unknown if there is no such tool.",
+		Help: "Calls of MCP tools by callers with access, by tool; unknown if there is no such tool.",
 	}, []string{"tool"})
 	calls.WithLabelValues(mcp.UnknownTool)
 	registry.MustRegister(calls)

@@ -177,7 +177,7 @@ func (u *LastUseRecorder) noteUses(places []place, used map[place]use) {
 			grants, grantsIn = append(grants, id), append(grantsIn, one.workspaceID)
 		}
 	}
-	u.exec("credential usage not recorded", len(pats)+len(grants), noteSQL, pats, patsIn, grants, grantsIn)
+	u.exec("last use not recorded", len(pats)+len(grants), noteSQL, pats, patsIn, grants, grantsIn)
 }
 
 // noteNetworks writes the networks that it has not written within the hour, in parts, until one fails: what is left is

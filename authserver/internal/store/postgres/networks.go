@@ -32,8 +32,9 @@ const (
 const (
 	networkMailsLate = 48 * time.Hour // how long after the first use from a network a mail is still sent
 	// networkMailsADay is how many mails about single networks there are about a credential in a day. One more says
-	// that there are many.
+	// that there are many, and is the last for a week.
 	networkMailsADay = 5
+	networkMailsRest = 7 * day
 )
 
 // A usedCredential is one that was used from a new network.
@@ -49,7 +50,8 @@ type newNetwork struct {
 
 // QueueNetworkMails queues the mails about new networks from which credentials were used (account.note_networks). Each
 // is queued once, even if several processes call QueueNetworkMails at the same time. There is none about a credential
-// that has ended. About one credential there are networkMailsADay in a day, and then one that says that there are many.
+// that has ended. About one credential there are networkMailsADay in a day, and then one that says that there are many
+// and is the last for a week.
 func (g *Grants) QueueNetworkMails(ctx context.Context) error {
 	due, err := list(ctx, g.db, "list new networks", pgx.RowToStructByPos[usedCredential], `
 select distinct tenant_id, credential_id from account.credential_networks where mail_due
@@ -77,7 +79,11 @@ func (t *transaction) mailNetworks(c usedCredential) {
 	if len(found) == 0 || !t.liveCredential(c, found[0].Kind, &data, &created) || t.learning(created) {
 		return
 	}
-	if now.Sub(since) >= day {
+	quiet := day
+	if mailed > networkMailsADay {
+		quiet = networkMailsRest
+	}
+	if now.Sub(since) >= quiet {
 		since, mailed = now, 0
 	}
 	for _, n := range found {
@@ -86,7 +92,7 @@ func (t *transaction) mailNetworks(c usedCredential) {
 		}
 		data.Network, data.At = n.Network.String(), n.At
 		if data.Many = mailed == networkMailsADay; data.Many {
-			data.Network = ""
+			data.Network, since = "", now
 		}
 		t.mail(n.User, mail.NewNetwork, data)
 		mailed++

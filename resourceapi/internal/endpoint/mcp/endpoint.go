@@ -304,10 +304,10 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 			}
 			t, known := e.tools[m.tool]
 			if !known { // the SDK will refuse it
-				e.Count(UnknownTool)
+				b.tools = append(b.tools, UnknownTool)
 				continue
 			}
-			e.Count(m.tool)
+			b.tools = append(b.tools, m.tool)
 			if need != "" && t.need != "" && t.need != need {
 				return mixedBatch.plan(), nil
 			}
@@ -326,6 +326,9 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.RawMessage) gate.Plan {
 	var given answers
 	answer := func(ctx context.Context, caller gate.Caller) (err error) {
+		for _, tool := range b.tools {
+			e.Count(tool)
+		}
 		given, err = b.answer(ctx, caller)
 		return err
 	}
@@ -363,6 +366,7 @@ const tooLong = "The results of this batch are too large to return together. Sen
 // A batch is the calls of one request in order. Identical calls are merged.
 type batch struct {
 	messages int
+	tools    []string // that are called, or UnknownTool
 	calls    []counted
 }
 

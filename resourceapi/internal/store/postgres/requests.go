@@ -178,7 +178,7 @@ func (s *Store) EndReplaced(ctx context.Context, token uuid.UUID) error {
 	return outcome(standing.EndReplaced(ctx, s.pool, token))
 }
 
-// LastUseRecorder returns a recorder of credential usage. The caller must close it before the Store.
+// LastUseRecorder returns a recorder of last uses. The caller must close it before the Store.
 func (s *Store) LastUseRecorder(log *slog.Logger) *standing.LastUseRecorder {
 	return standing.NewLastUseRecorder(s.pool.Pool, log)
 }

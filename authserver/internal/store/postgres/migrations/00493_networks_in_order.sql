@@ -1,10 +1,9 @@
 -- Every new network of a credential is due a mail, however many the credential has had, and the rows of a credential are locked in one order
--- (contract, section 5b). The previous release calls the same function and counts its mails by mailed_at: next to this release it may send
--- more than five a day.
+-- (contract, section 5b).
 
 -- +goose Up
--- Of the first network of a credential: mailed_at is when the first mail of a day about the credential was queued, and mails is their number
--- since then. mailed_at of other networks is the previous release's.
+-- Of the first network of a credential: mailed_at is when the first mail of a day about the credential was queued, or the one about many
+-- networks, and mails is their number in that day.
 alter table account.credential_networks add column mails smallint not null default 0;
 
 -- +goose StatementBegin
