@@ -121,6 +121,7 @@ var refusals = map[error]error{
 	client.ErrUnknown:         ErrNoClient,
 	rehearsal.ErrTooMany: refuse("the workspace has more than 12,000 connections and tokens, too many to find out " +
 		"what the change would do"),
+	rehearsal.ErrBusy:    refuse("the workspace is changing now: try again"),
 	rehearsal.ErrTooSlow: refuse("it takes too long now to find out what the change would do: try again"),
 }
 

@@ -240,7 +240,8 @@ func refused() rest.Refusals {
 		return rest.Refusal{Err: err, As: apierr.New(kind, message)}
 	}
 	busy := apierr.New(apierr.RateLimited, "Too many reads of logs are running. Try again.")
-	rehearsing := apierr.New(apierr.RateLimited, "Other rehearsals are running. Try again.")
+	rehearsing := apierr.New(apierr.RateLimited,
+		"Other rehearsals are running, or the workspace is changing. Try again.")
 	busy.RetryAfter, rehearsing.RetryAfter = 3, 3 // seconds
 	return rest.Refusals{
 		as(apierr.Forbidden, audit.ErrNotAuthorized,

@@ -146,6 +146,15 @@ func (c comparison) refused(i int, operation string) bool {
 type sum struct {
 	Outcome
 	operations map[string]Operation
+	start      *State // of the first part
+}
+
+// startsFrom reports whether a part starts from the same as the first one.
+func (s *sum) startsFrom(before State) bool {
+	if s.start == nil {
+		s.start = &before
+	}
+	return before.Base == s.start.Base && maps.Equal(before.Modules, s.start.Modules)
 }
 
 // addOthers adds the webhooks and invitations that differ.

@@ -6,6 +6,7 @@
 // the requests of the last 30 days would be refused.
 //
 //	R1  What it says is what happens: the change, once made, ends, pauses, narrows and refuses just that.
+//	    All parts start from the same: if that is changed meanwhile, the rehearsal begins anew, once.
 //	R2  It changes nothing: no row, event, mail, cache or key of Redis.
 //	R3  A change that the service refuses is refused with the same error.
 //	R4  It holds up others only shortly: it makes the change anew for each part of the credentials, and lets go of
@@ -41,18 +42,21 @@ const (
 	runAtOnce = 2                // parts in the process, each with a connection to Postgres
 	wait      = 10 * time.Second // for a turn
 	longest   = 10 * time.Second // of a rehearsal that has its turn: no part begins later
+	tries     = 2                // of a rehearsal, if the workspace changes meanwhile
 )
 
 // Errors of Run, besides those of the change.
 var (
-	// ErrBusy reports that other rehearsals are running.
-	ErrBusy = errors.New("other rehearsals are running")
+	// ErrBusy reports that other rehearsals are running, or that the workspace changes meanwhile.
+	ErrBusy = errors.New("other rehearsals are running, or the workspace changes")
 	// ErrTooMany reports that the change concerns more than MaxCredentials.
 	ErrTooMany = errors.New("too many connections and tokens to rehearse the change")
 	// ErrTooSlow reports that it takes too long now to find out what the change would do.
 	ErrTooSlow = errors.New("the change takes too long to rehearse")
 	// ErrNoIssuer reports that the workspace trusts no such issuer.
 	ErrNoIssuer = errors.New("no such trusted issuer")
+
+	errMoved = errors.New("the workspace changed between two parts")
 )
 
 // A Scope limits what of a workspace a change can concern.
@@ -87,6 +91,7 @@ type Module struct{ Enabled, Provisioned bool }
 type State struct {
 	Standings   []standing.Standing // of the part's credentials; State is "" if one no longer exists
 	Modules     map[string]Module
+	Base        string      // what else a change starts from: the switch, the policy, the member's permissions
 	Webhooks    []uuid.UUID // that get events
 	Invitations []uuid.UUID // that can be accepted
 }
@@ -103,8 +108,8 @@ type Store interface {
 	// Concerned returns the credentials of the scope that have not ended, or ErrTooMany.
 	Concerned(ctx context.Context, workspaceID uuid.UUID, scope Scope) ([]Credential, error)
 	// Rehearse runs act in a transaction that it rolls back, and returns what of the part the workspace has before and
-	// after. Changes that the store leaves to the background count as made. It returns the error of act, or ErrTooSlow
-	// if a statement took too long.
+	// after: act starts from just what was before. Changes that the store leaves to the background count as made. It
+	// returns the error of act, or ErrTooSlow if a statement took too long.
 	Rehearse(
 		ctx context.Context, workspaceID uuid.UUID, part Part, act func(context.Context) error,
 	) (before, after State, err error)
@@ -144,23 +149,19 @@ func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (Ou
 	}
 	var all sum
 	err = audit.InTurn(ctx, r.turns, by.WorkspaceID, func() error {
-		began := r.Now()
-		all.Since = began.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Days)
-		concerned, err := r.Store.Concerned(ctx, by.WorkspaceID, change.scope)
-		for first := true; err == nil && (first || len(concerned) > 0); first = false {
-			if r.Now().Sub(began) > longest {
-				return ErrTooSlow
-			}
-			n := min(PartSize, len(concerned))
-			part := Part{Scope: change.scope, Credentials: concerned[:n], Others: first}
-			concerned = concerned[n:]
-			err = audit.InTurn(ctx, r.parts, by.WorkspaceID, func() error {
-				return r.add(ctx, &all, by, change, part, demands)
-			})
+		one, err := run{
+			Rehearsals: r,
+			by:         by,
+			change:     change,
+			demands:    demands,
+			began:      r.Now(),
+		}, errMoved
+		for try := 0; try < tries && errors.Is(err, errMoved); try++ {
+			all, err = one.sum(ctx)
 		}
 		return err
 	})
-	if errors.Is(err, audit.ErrBusy) {
+	if errors.Is(err, audit.ErrBusy) || errors.Is(err, errMoved) {
 		err = ErrBusy
 	}
 	if err != nil {
@@ -169,20 +170,46 @@ func (r *Rehearsals) Run(ctx context.Context, by audit.Actor, change Change) (Ou
 	return all.outcome(), nil
 }
 
+// A run is one rehearsal.
+type run struct {
+	*Rehearsals
+	by      audit.Actor
+	change  Change
+	demands map[string]standing.Demand // of each operation
+	began   time.Time
+}
+
+// sum adds up all parts. It returns errMoved if they do not start from the same.
+func (r run) sum(ctx context.Context) (all sum, err error) {
+	all.Since = r.began.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Days)
+	concerned, err := r.Store.Concerned(ctx, r.by.WorkspaceID, r.change.scope)
+	for first := true; err == nil && (first || len(concerned) > 0); first = false {
+		if r.Now().Sub(r.began) > longest {
+			return all, ErrTooSlow
+		}
+		n := min(PartSize, len(concerned))
+		part := Part{Scope: r.change.scope, Credentials: concerned[:n], Others: first}
+		concerned = concerned[n:]
+		err = audit.InTurn(ctx, r.parts, r.by.WorkspaceID, func() error { return r.add(ctx, &all, part) })
+	}
+	return all, err
+}
+
 // add adds what the change does to a part. An actor without account:read:members learns of no requests of others
 // (contract, section 5b).
-func (r *Rehearsals) add(
-	ctx context.Context, all *sum, by audit.Actor, change Change, part Part, demands map[string]standing.Demand,
-) error {
-	act := func(ctx context.Context) error { return change.act(ctx, r, by) }
-	before, after, err := r.Store.Rehearse(ctx, by.WorkspaceID, part, act)
+func (r run) add(ctx context.Context, all *sum, part Part) error {
+	act := func(ctx context.Context) error { return r.change.act(ctx, r.Rehearsals, r.by) }
+	before, after, err := r.Store.Rehearse(ctx, r.by.WorkspaceID, part, act)
 	if err != nil {
 		return err
 	}
-	c := comparison{by.WorkspaceID, before, after, demands}
+	if !all.startsFrom(before) {
+		return errMoved
+	}
+	c := comparison{r.by.WorkspaceID, before, after, r.demands}
 	all.addOthers(before, after)
 	at, seen := map[uuid.UUID]int{}, []uuid.UUID(nil) // positions in the part
-	only, _ := by.Sees(nil)
+	only, _ := r.by.Sees(nil)
 	for i, one := range part.Credentials {
 		if at[one.ID] = i; c.differs(i) && (only == nil || one.UserID == *only) {
 			seen = append(seen, one.ID)
@@ -190,7 +217,7 @@ func (r *Rehearsals) add(
 	}
 	refused := make([]int64, len(part.Credentials))
 	if len(seen) > 0 {
-		uses, err := r.Store.Uses(ctx, by.WorkspaceID, seen, all.Since)
+		uses, err := r.Store.Uses(ctx, r.by.WorkspaceID, seen, all.Since)
 		if err != nil {
 			return err
 		}

@@ -49,10 +49,12 @@ select p.id, p.user_id, p.hash, p.name, u.name from account.personal_access_toke
 // Rehearse implements rehearsal.Store (R2, R4). The methods of the store that act calls use the transaction of its
 // context, and leave what they end to account.endings: the transaction locks what act checks and changes, but no grants
 // and tokens, so that requests of these do not wait. What is locked is read last, with the time limit of an operation.
+// All statements see the same snapshot: if what act changes was changed since, the transaction is tried again (R1).
 func (g *Grants) Rehearse(
 	ctx context.Context, workspaceID uuid.UUID, part rehearsal.Part, act func(context.Context) error,
 ) (before, after rehearsal.State, err error) {
 	err = g.atomically(ctx, "rehearse", func(tx *transaction) {
+		tx.exec(`set transaction isolation level repeatable read`)
 		l := look{tx, workspaceID, part}
 		before = l.state()
 		tx.exec(`select set_config('statement_timeout', $1, true)`, fmt.Sprint(g.operationLimit.Milliseconds()))
@@ -112,6 +114,12 @@ func (l *look) standings() []standing.Standing {
 	return all
 }
 
+// baseSQL selects what changes start from, besides the modules. They are refused once their member or client is gone.
+const baseSQL = `select row(
+  (select f.enabled from account.tenant_features f where f.tenant_id = @in and f.feature = 'llm_integration'),
+  (select p from account.connector_policies p where p.tenant_id = @in),
+  (select m.permissions from account.memberships m where m.tenant_id = @in and m.user_id = @user))::text`
+
 // state reads what the workspace has now. An endpoint of a webhook gets events while what added it has
 // account:api:access: resourceapi disables it at the next event otherwise.
 func (l *look) state() rehearsal.State {
@@ -124,6 +132,7 @@ func (l *look) state() rehearsal.State {
 		from account.tenant_modules where tenant_id = $1`, l.workspaceID) {
 		s.Modules[m.Name] = m.Module
 	}
+	l.row(baseSQL, l.args()).read(&s.Base)
 	if !l.Others {
 		return s
 	}
