@@ -48,6 +48,7 @@ func SetPermissions(user uuid.UUID, permissions perm.Set, seen *perm.Set) Change
 // actor needs for that.
 func SetPolicy(policy workspace.ConnectorPolicy, needs perm.Set) Change {
 	return Change{
+		scope: Scope{Assistants: true},
 		act: func(ctx context.Context, r *Rehearsals, by audit.Actor) error {
 			now, err := r.Connections.Store.ConnectorPolicy(ctx, by.WorkspaceID)
 			if err == nil {

@@ -63,6 +63,8 @@ var (
 type Scope struct {
 	UserID   *uuid.UUID // only credentials, webhooks and invitations of this user, or nil
 	ClientID *uuid.UUID // only connections of this client and webhooks that they added, or nil
+	// Assistants means only connections of assistants. All webhooks and invitations are compared.
+	Assistants bool
 }
 
 // A Credential is a connection or a personal access token.

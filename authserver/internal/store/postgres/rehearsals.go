@@ -29,8 +29,9 @@ select g.id, g.user_id, null::bytea, c.name, u.name from account.grants g
   join account.users u on u.id = g.user_id`+where(redeemedSQL+` and g.state = 'active' and g.ends_at > now()`,
 		condition{l.UserID != nil, `g.user_id = @user`},
 		condition{l.ClientID != nil, `g.client_id = @client`},
+		condition{l.Assistants, `g.kind = 'connector'`},
 	)+` limit @next`, l.args())
-	if err == nil && l.ClientID == nil {
+	if err == nil && l.ClientID == nil && !l.Assistants {
 		var tokens []rehearsal.Credential
 		tokens, err = listLong(ctx, g.db, "find credentials", pgx.RowToStructByPos[rehearsal.Credential], `
 select p.id, p.user_id, p.hash, p.name, u.name from account.personal_access_tokens p

@@ -394,6 +394,8 @@ func TestR4_LargeRehearsalHoldsUpNobody(t *testing.T) {
 	copied(rehearsal.MaxCredentials - 9_999)
 	_, err = r.Run(t.Context(), by, rehearsal.DeleteClient(app.ID))
 	wantErr(t, "more than the bound", rehearsal.ErrTooMany, err)
+	_, err = r.Run(t.Context(), by, rehearsal.SetPolicy(policyOf(7, nil, perm.ProgrammesRead), nil))
+	must(t, err) // it concerns none of them
 }
 
 // R4: a statement of a rehearsal that holds locks ends after the time of an operation. Others may take twice as long.
