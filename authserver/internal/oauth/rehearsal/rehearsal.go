@@ -39,6 +39,7 @@ const (
 	Days = 30
 
 	inFlight  = 16               // rehearsals of a workspace, running or waiting
+	together  = 16               // rehearsals that have their turn, each with its credentials in memory
 	runAtOnce = 2                // parts in the process, each with a connection to Postgres
 	wait      = 10 * time.Second // for a turn
 	longest   = 10 * time.Second // of a rehearsal that has its turn: no part begins later
@@ -133,11 +134,11 @@ type Rehearsals struct {
 	parts *inflight.Requests[uuid.UUID] // of their parts
 }
 
-// New returns Rehearsals that run one rehearsal of a workspace at once. Two parts run at once, whosever they are: the
-// parts of all rehearsals get their turns in the order in which they come, so that a small rehearsal does not wait for
-// the end of large ones.
+// New returns Rehearsals that run one rehearsal of a workspace at once, and 16 of all. Two parts run at once, whosever
+// they are: the parts of all rehearsals get their turns in the order in which they come, so that a small rehearsal does
+// not wait for the end of large ones, unless there are 16. To find the credentials takes a turn like a part.
 func New(r Rehearsals) *Rehearsals {
-	r.turns = inflight.New[uuid.UUID](inflight.Bounds{InFlight: inFlight, AtOnce: 1, Wait: wait})
+	r.turns = inflight.New[uuid.UUID](inflight.Bounds{InFlight: inFlight, AtOnce: 1, Total: together, Wait: wait})
 	r.parts = inflight.New[uuid.UUID](inflight.Bounds{InFlight: 1, AtOnce: 1, Total: runAtOnce, Wait: wait})
 	return &r
 }
@@ -184,7 +185,11 @@ type run struct {
 // sum adds up all parts. It returns errMoved if they do not start from the same.
 func (r run) sum(ctx context.Context) (all sum, err error) {
 	all.Since = r.began.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-Days)
-	concerned, err := r.Store.Concerned(ctx, r.by.WorkspaceID, r.change.scope)
+	var concerned []Credential
+	err = audit.InTurn(ctx, r.parts, r.by.WorkspaceID, func() (err error) {
+		concerned, err = r.Store.Concerned(ctx, r.by.WorkspaceID, r.change.scope)
+		return err
+	})
 	for first := true; err == nil && (first || len(concerned) > 0); first = false {
 		if r.Now().Sub(r.began) > longest {
 			return all, ErrTooSlow

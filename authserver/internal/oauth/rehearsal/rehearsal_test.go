@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,11 +14,14 @@ import (
 	"github.com/almonerhq/almoner/shared/contract/standing"
 )
 
-// A slowStore has workspaces in which each change ends a webhook and no credential. Each part takes a second.
+// A slowStore has workspaces in which each change ends a webhook and no credential. Each part takes a second,
+// after an eighth of it to find its credentials.
 type slowStore struct{ credentials map[uuid.UUID]int } // of each workspace
 
 func (s *slowStore) Concerned(_ context.Context, workspaceID uuid.UUID, _ Scope) ([]Credential, error) {
-	return make([]Credential, s.credentials[workspaceID]), nil
+	n := s.credentials[workspaceID]
+	time.Sleep(time.Duration(n/PartSize) * time.Second / 8)
+	return make([]Credential, n), nil
 }
 
 func (s *slowStore) Rehearse(
@@ -48,14 +52,18 @@ type result struct {
 func TestR4_PartsTakeTurns(t *testing.T) {
 	const small, large, large2, huge = "small", "large", "large too", "huge"
 	parts := map[string]int{small: 1, large: 4, large2: 4, huge: MaxCredentials / PartSize}
-	many := slices.Repeat([]string{large}, inFlight+1)
+	many, others := slices.Repeat([]string{large}, inFlight+1), []string(nil)
+	for i := range together {
+		others = append(others, "large "+strconv.Itoa(i))
+		parts[others[i]] = 4
+	}
 	for name, c := range map[string]struct {
 		runs []string
 		want []result // the first ones
 	}{
 		"a small one after large ones": {
 			runs: []string{large, large2, large, small},
-			want: []result{{small, 2 * time.Second, nil}},
+			want: []result{{small, 2500 * time.Millisecond, nil}},
 		},
 		"one that takes too long": {
 			runs: []string{huge, huge},
@@ -63,7 +71,15 @@ func TestR4_PartsTakeTurns(t *testing.T) {
 		},
 		"more than the bound": {
 			runs: append(many, small),
-			want: []result{{large, 0, ErrBusy}, {small, time.Second, nil}, {large, 4 * time.Second, nil}},
+			want: []result{
+				{large, 0, ErrBusy},
+				{small, 1125 * time.Millisecond, nil},
+				{large, 4500 * time.Millisecond, nil},
+			},
+		},
+		"more than the bound of all": {
+			runs: append(others, small),
+			want: []result{{small, wait, ErrBusy}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
