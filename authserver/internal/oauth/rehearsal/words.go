@@ -14,7 +14,7 @@ import (
 func (o Outcome) Words(number func(int) string) (sentence string, others []string) {
 	w := words{o, number}
 	facts := w.facts()
-	first := facts[:min(len(facts), 2)]
+	first := facts[:min(len(facts), inSentence)]
 	others = facts[len(first):]
 	first = append(slices.Clone(first), w.requests()...)
 	if len(first) == 0 {
@@ -29,12 +29,18 @@ type words struct {
 	number func(int) string
 }
 
+// inSentence is how many facts the sentence has, besides that about requests.
+const inSentence = 2
+
 // facts returns what the change would do, the biggest first.
 func (w words) facts() []string {
 	facts := w.losing(Ends, "loses", "lose")
-	if paused := w.losing(Pauses, "cannot use", "cannot use"); len(paused) > 0 {
-		paused[len(paused)-1] += " until AI assistants are switched on again"
-		facts = append(facts, paused...)
+	paused := w.losing(Pauses, "cannot use", "cannot use")
+	for i, fact := range paused {
+		if i == len(paused)-1 || len(facts) == inSentence-1 { // the last one there, or in the sentence
+			fact += " until AI assistants are switched on again"
+		}
+		facts = append(facts, fact)
 	}
 	for _, f := range []struct {
 		n               int

@@ -44,6 +44,11 @@ func TestWords_SayTheBiggestFacts(t *testing.T) {
 				Sooner:   2,
 			},
 		},
+		"Ada cannot use Claude; Sam cannot use Chat until AI assistants are switched on again.": {
+			Outcome: Outcome{Affected: slices.Concat(lost(Pauses, "Claude", ada), lost(Pauses, "Chat", sam),
+				lost(Pauses, "Rota", sam))},
+			others: []string{"1 other app loses access until AI assistants are switched on again"},
+		},
 		"2 connected apps lose permissions.": {Outcome: Outcome{Affected: lost(Narrows, "Claude", ada, sam)}},
 	} {
 		if sentence, others := c.Words(strconv.Itoa); sentence != want || !slices.Equal(others, c.others) {
