@@ -273,7 +273,7 @@ func refused() rest.Refusals {
 		as(apierr.Conflict, rehearsal.ErrTooMany,
 			"The change concerns more than 12,000 connections and tokens, which is more than a rehearsal can compare."),
 		as(apierr.Unavailable, rehearsal.ErrTooSlow,
-			"The change concerns too many connections and tokens to work out what it would do now. Try again."),
+			"It takes too long now to work out what the change would do. Try again."),
 		{Err: rehearsal.ErrBusy, As: rehearsing},
 		{Err: audit.ErrBusy, As: busy},
 		{Err: store.ErrUnavailable, As: unavailable},
