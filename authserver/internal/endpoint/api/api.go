@@ -312,10 +312,10 @@ func (a access) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		web.SetRateLimited(w.Header(), limited.Wait, limited.RateLimit())
 		answer = apierr.New(apierr.RateLimited, limited.Text+" Try again later.")
 	}
-	switch answer.Kind {
-	case apierr.Unavailable:
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
 		a.Log.ErrorContext(r.Context(), "store unavailable", "error", err)
-	case apierr.Internal:
+	case answer.Kind == apierr.Internal:
 		a.Log.ErrorContext(r.Context(), a.failed, "error", err)
 	}
 	shape := apierr.Flat
