@@ -146,7 +146,8 @@ func TestRehearsals_AreLimited(t *testing.T) {
 	answer := b.send("POST", rehearsals, planned(`"setConnectorPolicy":{"permissions":["programmes:read:programmes"],`+
 		`"platforms":["claude"],"days":7}`))
 	b.Wants("too slow", answer, 503, "temporarily_unavailable")
-	if !strings.Contains(answer.Body, "It takes too long now") || strings.Contains(b.Log.String(), "store unavailable") {
+	if !strings.Contains(answer.Body, "It takes too long now") ||
+		strings.Contains(b.Log.String(), "store unavailable") {
 		t.Error(b.Explain(answer))
 	}
 	b.Fixture.Exec(`insert into account.personal_access_tokens (id, hash, user_id, tenant_id, name, permissions,

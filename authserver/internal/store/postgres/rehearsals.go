@@ -50,12 +50,10 @@ select p.id, p.user_id, p.hash, p.name, u.name from account.personal_access_toke
 // Rehearse implements rehearsal.Store (R2, R4). The methods of the store that act calls use the transaction of its
 // context, and leave what they end to account.endings: the transaction locks what act checks and changes, but no grants
 // and tokens, so that requests of these do not wait. What is locked is read last, with the time limit of an operation.
-// All statements see the same snapshot: if what act changes was changed since, the transaction is tried again (R1).
 func (g *Grants) Rehearse(
 	ctx context.Context, workspaceID uuid.UUID, part rehearsal.Part, act func(context.Context) error,
 ) (before, after rehearsal.State, err error) {
 	err = g.atomically(ctx, "rehearse", func(tx *transaction) {
-		tx.exec(`set transaction isolation level repeatable read`)
 		l := look{tx, workspaceID, part}
 		before = l.state()
 		tx.exec(`select set_config('statement_timeout', $1, true)`, fmt.Sprint(g.operationLimit.Milliseconds()))

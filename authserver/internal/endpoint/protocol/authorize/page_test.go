@@ -145,7 +145,7 @@ func TestConsentPage_OmitsOrganisationNamedLikeWorkspace(t *testing.T) {
 		browser.Get(path).As(path).Wants(http.StatusOK).Lacks("workspace of Riverside")
 	}
 	site.Fixture.Join(site.Fixture.Workspace("Elsewhere"), ada.ID, perm.AccountAPIAccess)
-	browser.Get(settings).Says("Workspace: Riverside Food Bank Elsewhere")
+	browser.Get(settings).Says("Workspace: Riverside Food Bank Assistants", "Other workspace Elsewhere")
 	site.Fixture.Exec(`update account.tenants set name = 'Elsewhere' where id = $1`, site.Fixture.WorkspaceID)
 	browser.Get(settings).Says("Elsewhere (Elsewhere Trust)", "Elsewhere (Riverside Food Bank)")
 }
