@@ -111,8 +111,8 @@ type Store interface {
 	// Concerned returns the credentials of the scope that have not ended, or ErrTooMany.
 	Concerned(ctx context.Context, workspaceID uuid.UUID, scope Scope) ([]Credential, error)
 	// Rehearse runs act in a transaction that it rolls back, and returns what of the part the workspace has before and
-	// after: act starts from just what was before. Changes that the store leaves to the background count as made. It
-	// returns the error of act, or ErrTooSlow if a statement took too long.
+	// after. What others commit between the two also counts as a difference. Changes that the store leaves to the
+	// background count as made. It returns the error of act, or ErrTooSlow if a statement took too long.
 	Rehearse(
 		ctx context.Context, workspaceID uuid.UUID, part Part, act func(context.Context) error,
 	) (before, after State, err error)
@@ -134,9 +134,9 @@ type Rehearsals struct {
 	parts *inflight.Requests[uuid.UUID] // of their parts
 }
 
-// New returns Rehearsals that run one rehearsal of a workspace at once, and 16 of all. Two parts run at once, whosever
-// they are: the parts of all rehearsals get their turns in the order in which they come, so that a small rehearsal does
-// not wait for the end of large ones, unless there are 16. To find the credentials takes a turn like a part.
+// New returns Rehearsals that run one rehearsal of each workspace at once, and 16 in all. Two parts run at once. The
+// parts of all rehearsals take turns in the order in which they arrive, so that a small rehearsal does not wait for the
+// end of large ones, unless 16 are running. Finding the credentials takes a turn, as a part does.
 func New(r Rehearsals) *Rehearsals {
 	r.turns = inflight.New[uuid.UUID](inflight.Bounds{InFlight: inFlight, AtOnce: 1, Total: together, Wait: wait})
 	r.parts = inflight.New[uuid.UUID](inflight.Bounds{InFlight: 1, AtOnce: 1, Total: runAtOnce, Wait: wait})
