@@ -71,9 +71,9 @@ func askedPages(i *inspector, p *harness.Product, ws harness.TestWorkspace) {
 	i.as(ws.Owner.Email, ws.Owner.Password, p.AppURL+"/settings/members?tenant="+ws.Workspace.ID)
 	i.See("#requests")
 	i.look("members, two requests for access")
-	i.after(`a[href*="asked=1"]`, `.alert-warn[role="status"]`, "a member who asked for access")
+	i.after(`a[href$="asked=1"]`, `.alert-warn[role="status"]`, "a member who asked for access")
 	i.Open(p.AppURL + "/settings/members?tenant=" + ws.Workspace.ID)
-	i.after(`a[href*="asked="]:not([href*="asked=1"])`, "#invite-email", "an invitation for a person who asked")
+	i.after(`a[href*="asked="]:not([href$="asked=1"])`, "#invite-email", "an invitation for a person who asked")
 }
 
 // confirmations opens the questions before permissions, the assistant rules and the switch are changed.
