@@ -29,8 +29,8 @@ const (
 	knownAtMost = 100_000
 )
 
-// NetworksAtMost is how many networks are kept of a credential. A new one then replaces the one that was not used for
-// the longest time.
+// NetworksAtMost is how many networks are kept of a credential. A new one then replaces the latest found of those that
+// were not used for the most days.
 const NetworksAtMost = 50
 
 const (
