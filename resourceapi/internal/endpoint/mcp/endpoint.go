@@ -16,6 +16,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -298,6 +299,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 		}
 		b := &batch{messages: len(messages)}
 		var need perm.Permission
+		mixed := false
 		for _, m := range messages {
 			if m.method != callTool {
 				continue
@@ -308,14 +310,13 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 				continue
 			}
 			b.tools = append(b.tools, m.tool)
-			if need != "" && t.need != "" && t.need != need {
-				return mixedBatch.plan(), nil
-			}
-			if t.need != "" {
-				need = t.need
-			}
+			mixed = mixed || need != "" && t.need != "" && t.need != need
+			need = cmp.Or(t.need, need)
 			b.add(called(m.tool, m.arguments), func() call { return t.prepare(m.arguments, workspaceID) },
 				web.BeginCall(r.Context(), m.tool))
+		}
+		if mixed {
+			return e.counts(b, mixedBatch.plan()), nil
 		}
 		return e.plan(b, need, content, idOf(messages)), nil
 	}
@@ -326,9 +327,7 @@ func (e *Endpoint) prepare(w http.ResponseWriter) gate.Prepare {
 func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.RawMessage) gate.Plan {
 	var given answers
 	answer := func(ctx context.Context, caller gate.Caller) (err error) {
-		for _, tool := range b.tools {
-			e.Count(tool)
-		}
+		e.count(b)
 		given, err = b.answer(ctx, caller)
 		return err
 	}
@@ -348,6 +347,23 @@ func (e *Endpoint) plan(b *batch, need perm.Permission, content []byte, id json.
 		return nil
 	}
 	return plan
+}
+
+// count counts the calls of a caller with access.
+func (e *Endpoint) count(b *batch) {
+	for _, tool := range b.tools {
+		e.Count(tool)
+	}
+}
+
+// counts is a plan that answers no call, with the calls counted.
+func (e *Endpoint) counts(b *batch, refusal gate.Plan) gate.Plan {
+	serve := refusal.Serve
+	refusal.Serve = func(w http.ResponseWriter, r *http.Request, caller gate.Caller) error {
+		e.count(b)
+		return serve(w, r, caller)
+	}
+	return refusal
 }
 
 // accepted is the plan for a message that is accepted and has no effect.
