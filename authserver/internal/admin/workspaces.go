@@ -348,7 +348,7 @@ func (c SetConnectorPolicy) run(ctx context.Context, s *Service) (Result, error)
 	by := audit.ByOperator().In(id)
 	if c.DryRun {
 		would, err := s.Rehearsals.Run(ctx, by, rehearsal.SetPolicy(after, nil))
-		sentence, others := would.Words(strconv.Itoa)
+		sentence, others := would.Words(uuid.Nil, strconv.Itoa)
 		for _, fact := range others {
 			sentence += " " + fact + "."
 		}

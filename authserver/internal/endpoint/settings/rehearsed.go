@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/almonerhq/almoner/authserver/internal/endpoint/ui"
 	"github.com/almonerhq/almoner/authserver/internal/oauth/rehearsal"
 	"github.com/almonerhq/almoner/authserver/internal/store"
@@ -51,12 +53,12 @@ func (s *Settings) rehearse(r *request, change rehearsal.Change) (*effects, rehe
 	if err != nil {
 		return nil, outcome, err
 	}
-	return effectsOf(outcome), outcome, nil
+	return effectsOf(outcome, r.user.User.ID), outcome, nil
 }
 
-func effectsOf(o rehearsal.Outcome) *effects {
+func effectsOf(o rehearsal.Outcome, reader uuid.UUID) *effects {
 	e := &effects{More: max(0, len(o.Affected)-mostLines)}
-	e.Sentence, e.Facts = o.Words(ui.Number)
+	e.Sentence, e.Facts = o.Words(reader, ui.Number)
 	for _, a := range o.Affected[:min(len(o.Affected), mostLines)] {
 		line := effectLine{Name: a.Name, Person: a.Person, Token: a.IsToken(), Fate: fateOf(a)}
 		if a.Requests > 0 {

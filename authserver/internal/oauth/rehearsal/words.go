@@ -9,11 +9,16 @@ import (
 	"github.com/google/uuid"
 )
 
-// Words says what a change would do, on pages and in the answers to operators: the biggest facts in one sentence, and
-// the others. number writes a number.
-func (o Outcome) Words(number func(int) string) (sentence string, others []string) {
-	w := words{o, number}
+// Words says to a reader what a change would do, on pages and in the answers to operators, who are the zero id: the
+// biggest facts in one sentence, and the others. number writes a number.
+func (o Outcome) Words(reader uuid.UUID, number func(int) string) (sentence string, others []string) {
+	w := words{o, reader, number}
 	facts := w.facts()
+	for i, fact := range facts {
+		if own, is := strings.CutPrefix(fact, "you "); is && (i == 0 || i >= inSentence) {
+			facts[i] = "You " + own
+		}
+	}
 	first := facts[:min(len(facts), inSentence)]
 	others = facts[len(first):]
 	first = append(slices.Clone(first), w.requests()...)
@@ -26,6 +31,7 @@ func (o Outcome) Words(number func(int) string) (sentence string, others []strin
 // words are the words for an outcome.
 type words struct {
 	Outcome
+	reader uuid.UUID
 	number func(int) string
 }
 
@@ -97,8 +103,10 @@ func (w words) losing(fate Fate, one, many string) (facts []string) {
 	for _, a := range most {
 		who := w.number(len(a.people)) + " people " + many
 		if len(a.people) == 1 {
-			for _, name := range a.people {
-				who = name + " " + one
+			for id, name := range a.people {
+				if who = name + " " + one; id == w.reader {
+					who = "you " + many
+				}
 			}
 		}
 		facts = append(facts, who+" "+a.name)

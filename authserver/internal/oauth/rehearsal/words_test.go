@@ -22,12 +22,26 @@ func TestWords_SayTheBiggestFacts(t *testing.T) {
 	for want, c := range map[string]struct {
 		Outcome
 		others []string
+		reader uuid.UUID
 	}{
 		"No connected app or token is affected.": {},
 		"1 token stops working; import would have been refused once in the last 30 days.": {
 			Outcome: Outcome{Affected: []Affected{token}, Requests: 1},
 		},
 		"2 people lose Claude; Ada loses Rota.": {Outcome: Outcome{Affected: ended}},
+		"2 people lose Claude; you lose Rota.":  {Outcome: Outcome{Affected: ended}, reader: ada},
+		"You lose Rota.":                        {Outcome: Outcome{Affected: lost(Ends, "Rota", ada)}, reader: ada},
+		"Ada loses Chat; Sam loses Rota.": {
+			Outcome: Outcome{Affected: slices.Concat(lost(Ends, "Chat", ada), lost(Ends, "Rota", sam),
+				lost(Pauses, "Claude", sam))},
+			others: []string{"Sam cannot use Claude until AI assistants are switched on again"},
+		},
+		"Ada loses Chat; you lose Rota.": {
+			Outcome: Outcome{Affected: slices.Concat(lost(Ends, "Chat", ada), lost(Ends, "Rota", sam),
+				lost(Pauses, "Claude", sam))},
+			others: []string{"You cannot use Claude until AI assistants are switched on again"},
+			reader: sam,
+		},
 		"2 people lose Claude; Sam loses Chat; 3 requests of the last 30 days would have been refused.": {
 			Outcome: Outcome{
 				Affected:    slices.Concat([]Affected{token}, lost(Ends, "Chat", sam), ended),
@@ -51,7 +65,7 @@ func TestWords_SayTheBiggestFacts(t *testing.T) {
 		},
 		"2 connected apps lose permissions.": {Outcome: Outcome{Affected: lost(Narrows, "Claude", ada, sam)}},
 	} {
-		if sentence, others := c.Words(strconv.Itoa); sentence != want || !slices.Equal(others, c.others) {
+		if sentence, others := c.Words(c.reader, strconv.Itoa); sentence != want || !slices.Equal(others, c.others) {
 			t.Errorf("%q %q, want %q %q", sentence, others, want, c.others)
 		}
 	}
