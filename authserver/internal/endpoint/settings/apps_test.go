@@ -151,7 +151,7 @@ func TestDeleteApp_RevokesGrants(t *testing.T) {
 	site, ada, browser := inSettings(t, perm.ProgrammesRead)
 	app, _ := site.Fixture.Confidential(perm.ProgrammesRead)
 	site.Redeemed(app, ada.ID)
-	ask := linked(browser, applications, applications+"/delete?").Says("Delete Donor sync?", "loses Donor sync.")
+	ask := linked(browser, applications, applications+"/delete?").Says("Delete Donor sync?", "You lose Donor sync.")
 	ask.Send(apps+"/delete", browsertest.Fields{"id": app.ID.String()}).Follow().
 		Says("Donor sync was deleted", "No OAuth applications")
 	site.Rows(1, "grants", `state = 'revoked' and revoke_reason = 'client_deleted'`)

@@ -100,7 +100,7 @@ func TestConnectorPolicy_LoweringNeedsConfirmationAndNarrowsGrants(t *testing.T)
 	site.Consent(writer, ada.ID)
 	warning := savePolicy(browser, "7", anyPlatform, perm.ProgrammesRead)
 	warning.Wants(http.StatusOK, "connected assistants in Riverside Food Bank",
-		"loses Claude; 2 connected apps lose permissions.",
+		"You lose Claude; 2 connected apps lose permissions.",
 		"2 connected apps expire sooner.")
 	site.Rows(3, "grants", `state = 'active' and narrowed_at is null and ends_at > now() + interval '29 days'`)
 	form := warning.Form(policyPath)

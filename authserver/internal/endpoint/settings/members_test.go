@@ -285,12 +285,15 @@ func TestMembers_AreRemovedAndLeave(t *testing.T) {
 	ask.Send(members+"/remove", nil).Follow().Wants(http.StatusOK, "no longer a member")
 	browser.Get(memberPath(site, sam)).Wants(http.StatusOK, "Former member")
 	// The last holder of a permission cannot leave; another member can, from the page of their own account.
-	leave := func(who browsertest.Person) *browsertest.Page {
+	leave := func(who browsertest.Person, says ...string) *browsertest.Page {
 		ask := site.SignedIn(who).Get("/settings/user").Send(members+"/leave", nil)
-		return ask.Wants(http.StatusOK, "You lose access immediately.").Send(members+"/leave", nil)
+		return ask.Wants(http.StatusOK, "You lose access immediately.").Says(says...).Send(members+"/leave", nil)
 	}
 	leave(ada).Wants(http.StatusConflict, "You are the last person in Riverside Food Bank")
-	leave(site.Member(perm.ProgrammesRead)).Follow().Wants(http.StatusOK, "You left Riverside Food Bank.")
+	leaver := site.Member(perm.ProgrammesRead)
+	site.Redeemed(site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead), leaver.ID)
+	leave(leaver, "You lose Claude.", "Claude You Disconnected").Follow().
+		Wants(http.StatusOK, "You left Riverside Food Bank.")
 	site.Rows(1, "memberships", "")
 	browser.Get("/settings/audit").Wants(http.StatusForbidden)
 }

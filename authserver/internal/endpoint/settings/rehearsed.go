@@ -61,6 +61,9 @@ func effectsOf(o rehearsal.Outcome, reader uuid.UUID) *effects {
 	e.Sentence, e.Facts = o.Words(reader, ui.Number)
 	for _, a := range o.Affected[:min(len(o.Affected), mostLines)] {
 		line := effectLine{Name: a.Name, Person: a.Person, Token: a.IsToken(), Fate: fateOf(a)}
+		if a.UserID == reader {
+			line.Person = "You"
+		}
 		if a.Requests > 0 {
 			line.Requests = ui.Count(int(a.Requests), "request") + " in the last 30 days would have been refused"
 		}
