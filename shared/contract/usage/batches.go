@@ -221,7 +221,7 @@ func (c *Counter) lookUpSome(
 		if caller, known := one.caller(standings[i]); known {
 			c.addCaller(caller, key.operation, key.day, one.Counts)
 			if one.Claims == nil {
-				c.remember(key.credential, caller)
+				c.tokens.Add(key.credential, caller)
 			}
 		}
 		delete(presented, key)

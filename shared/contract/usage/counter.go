@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/almonerhq/almoner/shared/contract/openapi"
 	"github.com/almonerhq/almoner/shared/net/web"
@@ -22,7 +23,7 @@ const (
 	// the form of a personal access token, which anyone can make up.
 	maxPresented = 10_000
 	maxUnproven  = 10_000
-	// maxTokens bounds the personal access tokens that are remembered.
+	// maxTokens bounds the personal access tokens that are remembered, those that were used last.
 	maxTokens   = 10_000
 	dropsLogged = time.Minute
 )
@@ -38,10 +39,10 @@ type Counter struct {
 	mu        sync.Mutex
 	rows      map[rowKey]*counted
 	presented map[presentedKey]*presentedCounts
-	unproven  int                                // how many of presented are personal access tokens
-	tokens    map[inflight.Credential]web.Caller // personal access tokens that were looked up
-	writing   int                                // rows of waiting
-	dropped   time.Time                          // when the log last said that rows are dropped
+	unproven  int                                             // how many of presented are personal access tokens
+	tokens    *simplelru.LRU[inflight.Credential, web.Caller] // personal access tokens that were looked up
+	writing   int                                             // rows of waiting
+	dropped   time.Time                                       // when the log last said that rows are dropped
 
 	// Only the goroutine that flushes uses these.
 	waiting []Row // in the order of their keys; the first batchRows may have been written
@@ -97,6 +98,10 @@ func newCounter(db Database, service string, now func() time.Time, log *slog.Log
 	if err != nil {
 		return nil, fmt.Errorf("read the operations of the API description: %w", err)
 	}
+	tokens, err := simplelru.NewLRU[inflight.Credential, web.Caller](maxTokens, nil)
+	if err != nil {
+		return nil, err
+	}
 	c := &Counter{
 		db:         db,
 		operations: map[route]string{},
@@ -105,7 +110,7 @@ func newCounter(db Database, service string, now func() time.Time, log *slog.Log
 		writer:     uuid.New(),
 		rows:       map[rowKey]*counted{},
 		presented:  map[presentedKey]*presentedCounts{},
-		tokens:     map[inflight.Credential]web.Caller{},
+		tokens:     tokens,
 		batch:      1,
 		stop:       make(chan struct{}),
 	}
@@ -187,8 +192,8 @@ func (c *Counter) count(tally web.Tally, operation string, day int64, counts Cou
 	defer c.mu.Unlock()
 	if identified(tally) {
 		c.addCaller(*tally.Caller, operation, day, counts)
-		if presented != nil && presented.Claims == nil {
-			c.remember(inflight.CredentialOf(presented.Query), *tally.Caller)
+		if presented != nil && presented.Claims == nil { // its further requests count without being looked up
+			c.tokens.Add(inflight.CredentialOf(presented.Query), *tally.Caller)
 		}
 		return
 	}
@@ -210,22 +215,10 @@ func (c *Counter) addCaller(caller web.Caller, operation string, day int64, coun
 	row.add(counts)
 }
 
-// remember remembers whose a personal access token is, so that its further requests count without being looked up. The
-// caller holds c.mu.
-func (c *Counter) remember(token inflight.Credential, caller web.Caller) {
-	if _, known := c.tokens[token]; known {
-		return
-	}
-	if len(c.tokens) >= maxTokens {
-		clear(c.tokens)
-	}
-	c.tokens[token] = caller
-}
-
 // addPresented adds counts of a credential that was not looked up (C4). The caller holds c.mu.
 func (c *Counter) addPresented(key presentedKey, presented Presented, counts Counts) {
 	unproven := presented.Claims == nil
-	if caller, known := c.tokens[key.credential]; unproven && known {
+	if caller, known := c.tokens.Get(key.credential); unproven && known {
 		c.addCaller(caller, key.operation, key.day, counts)
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/almonerhq/almoner/shared/crypt/credential"
 	"github.com/almonerhq/almoner/shared/devkit/testkit"
 	"github.com/almonerhq/almoner/shared/net/web"
+	"github.com/almonerhq/almoner/shared/server/inflight"
 )
 
 var must = testkit.Must
@@ -269,9 +270,9 @@ func TestCounter_DropsRowsBeyondItsBound(t *testing.T) {
 		}
 	}
 	if len(c.rows) != maxRows || len(c.presented) != maxPresented+maxUnproven || c.unproven != maxUnproven ||
-		len(c.tokens) > maxTokens {
+		c.tokens.Len() > maxTokens {
 		t.Errorf("%d rows, %d presented credentials, %d of them unproven, %d tokens", len(c.rows), len(c.presented),
-			c.unproven, len(c.tokens))
+			c.unproven, c.tokens.Len())
 	}
 	if n := strings.Count(log.String(), "too many"); n != 1 {
 		t.Errorf("%d lines: %s", n, log.String())
@@ -316,6 +317,19 @@ func TestCounter_StrangersPushOutOnlyThemselves(t *testing.T) {
 	}
 	if n := strings.Count(s.log.String(), "too many"); n != 1 || c.unproven != maxUnproven {
 		t.Errorf("%d unproven, %d lines: %s", c.unproven, n, s.log.String())
+	}
+	// A token that was looked up is known, and stays so while it is used, however many others are.
+	c = s.counter(s.Resourceapi)
+	list(token, false)
+	must(t, c.flush(t.Context()))
+	for n := range maxTokens {
+		if n == 1 {
+			list(token, false)
+		}
+		c.tokens.Add(inflight.CredentialOf(OfHash(credential.Hash(strconv.Itoa(n))).Query), web.Caller{})
+	}
+	if list(token, false); c.unproven != 0 {
+		t.Error("a token in use is not known")
 	}
 }
 

@@ -10,8 +10,8 @@
 //     outcome is not known, because the connection was lost, is sent again with the same number.
 //   - C3: while Postgres does not answer, the counts stay in memory, up to maxRows.
 //   - C4: texts that only look like personal access tokens push out only each other: while they wait to be looked up,
-//     they have a share of their own. Access tokens, whose signatures were verified, and tokens that this process has
-//     looked up before are not in it.
+//     they have a share of their own. Access tokens, whose signatures were verified, and the maxTokens tokens that
+//     this process has looked up and that were used last are not in it.
 //
 // What handlers know is recorded with package web: tools (web.BeginCall) and the number of records (web.AddRecords).
 // The LastUseRecorder of package standing is something else: it records when and from where a credential was last used.
