@@ -111,8 +111,8 @@ type Store interface {
 	// Concerned returns the credentials of the scope that have not ended, or ErrTooMany.
 	Concerned(ctx context.Context, workspaceID uuid.UUID, scope Scope) ([]Credential, error)
 	// Rehearse runs act in a transaction that it rolls back, and returns what of the part the workspace has before and
-	// after. What others commit between the two also counts as a difference. Changes that the store leaves to the
-	// background count as made. It returns the error of act, or ErrTooSlow if a statement took too long.
+	// after. What others commit between the two is no difference. Changes that the store leaves to the background count
+	// as made. It returns the error of act, or ErrTooSlow if a statement took too long.
 	Rehearse(
 		ctx context.Context, workspaceID uuid.UUID, part Part, act func(context.Context) error,
 	) (before, after State, err error)

@@ -54,6 +54,8 @@ func (g *Grants) Rehearse(
 	ctx context.Context, workspaceID uuid.UUID, part rehearsal.Part, act func(context.Context) error,
 ) (before, after rehearsal.State, err error) {
 	err = g.atomically(ctx, "rehearse", func(tx *transaction) {
+		// What others commit meanwhile is no difference. If they change what act locks, atomically tries again.
+		tx.exec(`set transaction isolation level repeatable read`)
 		l := look{tx, workspaceID, part}
 		before = l.state()
 		tx.exec(`select set_config('statement_timeout', $1, true)`, fmt.Sprint(g.operationLimit.Milliseconds()))

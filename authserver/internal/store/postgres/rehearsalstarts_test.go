@@ -90,4 +90,13 @@ func TestR1_PartsStartFromTheSame(t *testing.T) {
 		}
 		l.fixture.Exec(c.move, by.WorkspaceID, true)
 	}
+	// What another person ends within a part is no effect of the change.
+	r := l.rehearsals()
+	r.Store = &movingStore{Store: l.Store, between: func(int) {}, within: func(int) {
+		l.fixture.Exec(`update account.grants set state = 'revoked', revoked_at = now() where id = $1`, all[0].ID)
+	}}
+	said, err := r.Run(t.Context(), by, rehearsal.SwitchAssistants(false))
+	if ended := said.With(rehearsal.Ends, false); err != nil || len(ended) > 0 || len(said.Affected) < len(all)-1 {
+		t.Errorf("of %d affected, %v end: %v", len(said.Affected), ended, err)
+	}
 }
