@@ -302,3 +302,32 @@ func TestProven_DeletedUnprovenAccountDeclinesNothing(t *testing.T) {
 			`select count(*) from account.invitations where email = $1`, email)
 	}
 }
+
+// What changes the networks of a credential locks its first one before the others, as account.note_networks does, so
+// that it never waits for a process that waits for it.
+func TestNetworks_FirstIsLockedBeforeOthers(t *testing.T) {
+	m := ownMemberTest(t)
+	for name, change := range map[string]func(user uuid.UUID) error{
+		"delete the account": func(user uuid.UUID) error {
+			return errOf(m.DeleteUser(t.Context(), user, deletion(user)))
+		},
+		"queue mails": func(uuid.UUID) error { return m.QueueNetworkMails(t.Context()) },
+	} {
+		user := m.person(perm.ProgrammesRead).UserID
+		must(t, m.createToken(user))
+		// The first one is the last in the table and in its indexes.
+		m.fixture.Exec(`insert into account.credential_networks
+			(tenant_id, credential_id, network, kind, user_id, first_used_at, last_used_at, is_first, mail_due)
+			select p.tenant_id, p.id, n.network, 'personal_access_token', p.user_id, now(), now(), n.last, not n.last
+			from account.personal_access_tokens p,
+				(values (cidr '10.0.0.0/24', false), ('203.0.113.0/24', true)) n (network, last) where p.user_id = $1`, user)
+		first := m.lock(`select from account.credential_networks where user_id = $1 and is_first for update`, user)
+		changed := make(chan error, 1)
+		go func() { changed <- change(user) }()
+		m.awaitBlocked(first, 1)
+		const all = `select from account.credential_networks where user_id = $1 for update nowait`
+		wantErr(m, name+" locks another one", nil, errOf(first.Exec(t.Context(), all, user)))
+		must(t, first.Rollback(t.Context()))
+		wantErr(m, name, nil, <-changed)
+	}
+}
