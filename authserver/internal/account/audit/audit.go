@@ -203,6 +203,7 @@ type Search struct {
 	Client       uuid.UUID // application, or the zero id for all
 	User         uuid.UUID // whom the event concerns, or the zero id for all
 	Action       Action    // or "" for all
+	Reason       string    // of the action, or "" for all
 	Since, Until time.Time
 }
 

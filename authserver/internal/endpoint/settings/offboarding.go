@@ -111,11 +111,8 @@ func (s *Settings) showSheet(r *request) error {
 	return r.show("formermember", view)
 }
 
-// eventsAbout reads the latest events of an action that concern the user in the workspace, since a time.
-func (r *request) eventsAbout(
-	user uuid.UUID, action audit.Action, since time.Time, limit int,
-) ([]audit.Entry, error) {
-	search := audit.Search{User: user, Action: action, Since: since}
+// events reads the latest events of the workspace that a search finds.
+func (r *request) events(search audit.Search, limit int) ([]audit.Entry, error) {
 	return r.Store.EventsOfWorkspace(r.ctx(), r.here.Workspace.ID, search, audit.Cursor{}, limit)
 }
 
@@ -124,7 +121,7 @@ func (r *request) eventsAbout(
 func (r *request) membershipEnd(user uuid.UUID) (last audit.Entry, err error) {
 	since := r.Now().AddDate(0, 0, -sheetDays)
 	for _, action := range []audit.Action{audit.MemberRemoved, audit.MemberLeft} {
-		found, err := r.eventsAbout(user, action, since, 1)
+		found, err := r.events(audit.Search{User: user, Action: action, Since: since}, 1)
 		if err != nil {
 			return last, err
 		}
@@ -177,21 +174,24 @@ func (r *request) endedCredentials(view *sheetView, user uuid.UUID, since time.T
 	connections, err := r.Connected.Store.Connections(r.ctx(), r.here.Workspace.ID, consent.ConnectionFilter{
 		UserID: &user,
 		State:  consent.ConnectionEnded,
+		Reason: grant.MembershipOver,
+		Since:  since,
 		Limit:  mostEnded,
 	})
 	if err != nil {
 		return err
 	}
 	for _, c := range connections {
-		if ended := c.Grant.RevokedAt; c.Grant.Reason == grant.MembershipOver && ended != nil && ended.After(since) {
-			view.Connections = append(view.Connections, r.endedConnection(c))
-		}
+		view.Connections = append(view.Connections, r.endedConnection(c))
 	}
-	tokens, err := r.eventsAbout(user, audit.TokenRevoked, since, mostEnded)
+	tokens, err := r.events(audit.Search{
+		User:   user,
+		Action: audit.TokenRevoked,
+		Reason: string(grant.MembershipOver),
+		Since:  since,
+	}, mostEnded)
 	for _, e := range tokens {
-		if row := eventView(e, nil); row.Text("reason") == string(grant.MembershipOver) {
-			view.Tokens = append(view.Tokens, endedItem{Name: row.Text("name")})
-		}
+		view.Tokens = append(view.Tokens, endedItem{Name: eventView(e, nil).Text("name")})
 	}
 	return err
 }

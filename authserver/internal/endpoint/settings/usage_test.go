@@ -252,10 +252,10 @@ func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
 		created_at) values (gen_random_uuid(), $1, $2, 'https://hooks.example.org/x', '{programme.created}', 'x',
 		sha256('key'), 0, now())`,
 		site.Fixture.WorkspaceID, sam.ID)
-	site.Fixture.Exec(`insert into account.audit_events (id, tenant_id, user_id, actor, action, subject, detail)
-		values (gen_random_uuid(), $1, $2, $3, $4, 'token:x',
-			'{"reason": "replaced", "name": "Replaced before"}')`,
-		site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String(), audit.TokenRevoked)
+	replaced := `insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject, detail)
+		select gen_random_uuid(), now() + n * interval '1 second', $1, $2, $3, $4, 'token:x',
+			'{"reason": "replaced", "name": "Replaced before"}' from generate_series(1, $5) n`
+	site.Fixture.Exec(replaced, site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String(), audit.TokenRevoked, 1)
 	page := memberPath(site, sam)
 	sheet := manager.Get(page).Send(members+"/remove", nil).Send(members+"/remove", nil).LeadsTo(page).Follow()
 	sheet.Wants(http.StatusOK, "was removed.", "Former member", "by Ada Okafor", "Claude", "Nightly export",
@@ -271,7 +271,13 @@ func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
 	site.SignedIn(developer(site)).Get("/settings/audit").Omits(members + "/member?")
 	site.Fixture.Exec(`update account.users set deleted_at = now(), disabled_at = now(), password_hash = null,
 		email = id || '@deleted.invalid', name = 'Deleted user' where id = $1`, sam.ID)
-	reads.Get(page).Wants(http.StatusOK, "A deleted user", "Nightly export").Lacks("Deleted user")
+	// More than a list has, and later than what ended with the membership.
+	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
+		generation, created_at, ends_at, revoked_at, revoke_reason) select gen_random_uuid(), kind, client_id, user_id,
+		tenant_id, permissions, resource, state, 1, created_at + n * interval '1 second', ends_at, revoked_at,
+		'disconnected' from account.grants, generate_series(1, 201) n where user_id = $1`, sam.ID)
+	site.Fixture.Exec(replaced, site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String(), audit.TokenRevoked, 201)
+	reads.Get(page).Wants(http.StatusOK, "A deleted user", "Claude", "Nightly export").Lacks("Deleted user")
 	site.Fixture.Exec(`delete from account.audit_events where user_id = $1 and action = $2`, sam.ID,
 		audit.MemberRemoved)
 	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject)

@@ -23,8 +23,10 @@ type ConnectionFilter struct {
 	UserID   *uuid.UUID      // those of one user, or nil for all
 	ClientID *uuid.UUID      // those of one client, or nil for all
 	State    ConnectionState // or "" for all
-	Words    string          // part of the application's name or the user's name or address, or "" for all
-	Before   audit.Cursor    // those after this place in the list; the zero Cursor is the beginning
+	Reason   grant.Reason    // those that ended for this reason after Since, or "" for all
+	Since    time.Time
+	Words    string       // part of the application's name or the user's name or address, or "" for all
+	Before   audit.Cursor // those after this place in the list; the zero Cursor is the beginning
 	Limit    int
 }
 

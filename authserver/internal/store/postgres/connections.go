@@ -45,7 +45,7 @@ func (g *Grants) Connections(
 	ctx context.Context, workspaceID uuid.UUID, filter consent.ConnectionFilter,
 ) ([]consent.Connection, error) {
 	args := pgx.NamedArgs{"in": workspaceID, "id": filter.ID, "user": filter.UserID, "client": filter.ClientID,
-		"words": spelling.Search(filter.Words), "limit": filter.Limit,
+		"reason": filter.Reason, "since": filter.Since, "words": spelling.Search(filter.Words), "limit": filter.Limit,
 		"before": filter.Before.At, "before_id": filter.Before.ID}
 	now := time.Now()
 	scan := func(row pgx.CollectableRow) (consent.Connection, error) {
@@ -61,6 +61,10 @@ func (g *Grants) Connections(
 		condition{filter.ClientID != nil, `g.client_id = @client`},
 		condition{filter.State == consent.ConnectionActive, liveSQL},
 		condition{filter.State == consent.ConnectionEnded, `not (` + liveSQL + `)`},
+		// Of those that are revoked, and of those that rows of account.endings end.
+		condition{filter.Reason != "", `(g.revoke_reason = @reason and g.revoked_at > @since or g.revoked_at is null
+			and g.ends_at > now() and exists (select from account.endings e where ` + concernedSQL + `
+			and e.reason = @reason and e.until > @since))`},
 		condition{filter.Words != "", `strpos(lower(c.name || ' ' || u.name || ' ' || u.email), lower(@words)) > 0`},
 		condition{filter.Before.ID != uuid.Nil, `(g.created_at, g.id) < (@before, @before_id)`},
 	)+` order by g.created_at desc, g.id desc limit @limit`, args)

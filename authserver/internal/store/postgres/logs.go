@@ -111,6 +111,9 @@ func eventsSQL(of string, search audit.Search, from audit.Cursor) string {
 	if search.Action != "" {
 		text += ` and e.action = @action`
 	}
+	if search.Reason != "" {
+		text += ` and e.detail ->> 'reason' = @reason`
+	}
 	text += between("e.at", search) + before("(e.at, e.id)", from)
 	return text + ` order by e.at desc, e.id desc limit @limit`
 }
@@ -141,7 +144,7 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 		"request": search.RequestID,
 		"person":  spelling.Search(search.Person), "addresses": spelling.Spellings(search.Person),
 		"application": search.Application, "actions": audit.ActionsOf(search.Kind), "client": search.Client,
-		"user": search.User, "action": search.Action, "since": search.Since, "until": search.Until}
+		"user": search.User, "action": search.Action, "reason": search.Reason, "since": search.Since, "until": search.Until}
 }
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.
