@@ -167,9 +167,9 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 			continue
 		}
 		path := PagePath + "/" + anchor(fmt.Sprint(o.List("tags")[0]))
-		_, rest, found := strings.Cut(pages[path], `<article id="`+id+`"`)
+		_, rest, found := strings.Cut(pages[path], `<article aria-labelledby="`+id+`-title">`)
 		article, _, _ := strings.Cut(rest, "</article>")
-		if !found || !strings.Contains(article, "<code>"+o.Path+"</code>") ||
+		if !found || !strings.Contains(article, ` id="`+id+`"`) || !strings.Contains(article, "<code>"+o.Path+"</code>") ||
 			!strings.Contains(article, html.EscapeString(o.Text("summary"))) {
 			t.Errorf("%s %s is not on its page", o.Method, o.Path)
 			continue
@@ -179,6 +179,13 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 		}
 		needs, _ := o.Permissions()
 		words, line := id+" "+o.Method+" "+o.Path, strings.Join(needs.Strings(), "</code>, <code>")
+		for _, tool := range slices.Sorted(maps.Keys(o.Tools())) {
+			of := cmp.Or(strings.Join(o.Tools()[tool].Strings(), ", "), "no permission")
+			words += " " + tool
+			if !strings.Contains(article, "<li><code>"+tool+"</code> Needs: "+of+"</li>") {
+				t.Errorf("%s %s: its page does not have the tool %s", o.Method, o.Path, tool)
+			}
+		}
 		if line != "" {
 			words, line = words+" "+strings.Join(needs.Strings(), " "), " · Needs: <code>"+line+"</code>"
 		}

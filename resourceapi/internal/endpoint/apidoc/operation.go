@@ -8,6 +8,7 @@ import (
 	"fmt"
 	gofmt "go/format"
 	"html/template"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ type operation struct {
 	Text                        template.HTML
 	Access                      string
 	Needs                       perm.Set // permissions, all of them
+	Tools                       []field  // of the MCP endpoint, with the permissions that each needs
 	Parameters                  []field
 	Headers                     []field // that can be omitted
 	Bodies                      []body
@@ -71,6 +73,11 @@ func (r reader) operation(o openapi.Operation) operation {
 		Access: access(o),
 	}
 	out.Needs, _ = o.Permissions()
+	tools := o.Tools()
+	for _, name := range slices.Sorted(maps.Keys(tools)) {
+		needs := cmp.Or(strings.Join(tools[name].Strings(), ", "), "no permission")
+		out.Tools = append(out.Tools, field{Name: name, Type: "Needs: " + needs})
+	}
 	parameters := r.document.Parameters(o)
 	for _, p := range parameters {
 		f := field{

@@ -3,10 +3,16 @@
 (function () {
   "use strict";
 
-  // An address such as /v1/docs#listProgrammes leads to the page of the operation.
+  // An address such as /v1/docs#listProgrammes leads to the page of the operation, where it is open. Most browsers open
+  // it without the script too.
   function follow() {
     var target = document.getElementById(location.hash.slice(1)), page = target && target.dataset.page;
     if (page) location.replace(page + (target.matches("li") ? location.hash : ""));
+    var fold = target && target.closest(".operation");
+    if (fold && !fold.open) {
+      fold.open = true;
+      target.scrollIntoView();
+    }
   }
   follow();
   addEventListener("hashchange", follow);
@@ -256,7 +262,12 @@
       });
     });
   }, { rootMargin: "-15% 0px -80% 0px" });
-  all("article").forEach(function (article) { watch.observe(article); });
+  all(".body").forEach(function (body) {
+    watch.observe(body);
+    body.parentNode.firstElementChild.addEventListener("click", function () { // its address can be copied
+      if (!body.parentNode.open) history.replaceState(null, "", "#" + body.id);
+    });
+  });
 
   // The key / leads to the search. The focus moves when it is released, so that it is not typed there.
   function leads(event) {
