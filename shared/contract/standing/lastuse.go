@@ -29,8 +29,8 @@ const (
 	knownAtMost = 100_000
 )
 
-// NetworksAtMost is how many networks are kept of a credential. A new one then replaces the latest found of those that
-// were not used for the most days.
+// NetworksAtMost is how many networks are kept of a credential. A new one then replaces one of those that were not used
+// for the most days: the one that was noted last.
 const NetworksAtMost = 50
 
 const (
