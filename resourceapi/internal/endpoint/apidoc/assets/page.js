@@ -130,7 +130,7 @@
   choose(language);
   all("figure").forEach(function (figure) {
     figure.querySelector("figcaption").append(copyButton(function () {
-      return figure.querySelector("details[open] code") || figure.querySelector("code");
+      return figure.querySelector(":scope details[open] code") || figure.querySelector("code");
     }));
   });
 
