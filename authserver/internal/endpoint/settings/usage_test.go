@@ -272,12 +272,15 @@ func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
 	site.Fixture.Exec(`update account.users set deleted_at = now(), disabled_at = now(), password_hash = null,
 		email = id || '@deleted.invalid', name = 'Deleted user' where id = $1`, sam.ID)
 	// More than a list has, and later than what ended with the membership.
+	other := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
+	site.Fixture.Exec(`update account.oauth_clients set name = 'Ended before' where id = $1`, other.ID)
 	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
-		generation, created_at, ends_at, revoked_at, revoke_reason) select gen_random_uuid(), kind, client_id, user_id,
+		generation, created_at, ends_at, revoked_at, revoke_reason) select gen_random_uuid(), kind, $2, user_id,
 		tenant_id, permissions, resource, state, 1, created_at + n * interval '1 second', ends_at, revoked_at,
-		'disconnected' from account.grants, generate_series(1, 201) n where user_id = $1`, sam.ID)
+		'disconnected' from account.grants, generate_series(1, 201) n where user_id = $1`, sam.ID, other.ID)
 	site.Fixture.Exec(replaced, site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String(), audit.TokenRevoked, 201)
-	reads.Get(page).Wants(http.StatusOK, "A deleted user", "Claude", "Nightly export").Lacks("Deleted user")
+	reads.Get(page).Wants(http.StatusOK, "A deleted user", "Claude", "Nightly export").
+		Lacks("Deleted user", "Ended before")
 	site.Fixture.Exec(`delete from account.audit_events where user_id = $1 and action = $2`, sam.ID,
 		audit.MemberRemoved)
 	site.Fixture.Exec(`insert into account.audit_events (id, at, tenant_id, user_id, actor, action, subject)
