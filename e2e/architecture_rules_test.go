@@ -257,7 +257,7 @@ func rooms() map[string][]string {
 		"github.com/hashicorp/golang-lru": {
 			"authserver/internal/app", "authserver/internal/oauth/clientmetadata", "authserver/internal/oauth/engine",
 			"authserver/internal/signin/session", "authserver/internal/store/postgres",
-			"resourceapi/internal/store/redis", "shared/contract/accesstoken",
+			"resourceapi/internal/store/redis", "shared/contract/accesstoken", "shared/contract/usage",
 		},
 		"github.com/agnivade/levenshtein":       {"shared/config/envconf"},
 		"github.com/santhosh-tekuri/jsonschema": {"e2e/harness"},

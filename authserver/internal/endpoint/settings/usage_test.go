@@ -274,8 +274,8 @@ func TestMember_RemovedHasSheetFor90Days(t *testing.T) {
 	// More than a list has, and later than what ended with the membership.
 	other := site.Fixture.Connector(browsertest.Resource, perm.ProgrammesRead)
 	site.Fixture.Exec(`update account.oauth_clients set name = 'Ended before' where id = $1`, other.ID)
-	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource, state,
-		generation, created_at, ends_at, revoked_at, revoke_reason) select gen_random_uuid(), kind, $2, user_id,
+	site.Fixture.Exec(`insert into account.grants (id, kind, client_id, user_id, tenant_id, permissions, resource,
+		state, generation, created_at, ends_at, revoked_at, revoke_reason) select gen_random_uuid(), kind, $2, user_id,
 		tenant_id, permissions, resource, state, 1, created_at + n * interval '1 second', ends_at, revoked_at,
 		'disconnected' from account.grants, generate_series(1, 201) n where user_id = $1`, sam.ID, other.ID)
 	site.Fixture.Exec(replaced, site.Fixture.WorkspaceID, sam.ID, "user:"+sam.ID.String(), audit.TokenRevoked, 201)

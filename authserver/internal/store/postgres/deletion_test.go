@@ -320,7 +320,8 @@ func TestNetworks_FirstIsLockedBeforeOthers(t *testing.T) {
 			(tenant_id, credential_id, network, kind, user_id, first_used_at, last_used_at, is_first, mail_due)
 			select p.tenant_id, p.id, n.network, 'personal_access_token', p.user_id, now(), now(), n.last, not n.last
 			from account.personal_access_tokens p,
-				(values (cidr '10.0.0.0/24', false), ('203.0.113.0/24', true)) n (network, last) where p.user_id = $1`, user)
+				(values (cidr '10.0.0.0/24', false), ('203.0.113.0/24', true)) n (network, last)
+			where p.user_id = $1`, user)
 		first := m.lock(`select from account.credential_networks where user_id = $1 and is_first for update`, user)
 		changed := make(chan error, 1)
 		go func() { changed <- change(user) }()

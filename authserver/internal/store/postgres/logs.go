@@ -144,7 +144,8 @@ func searchArgs(of uuid.UUID, search audit.Search, from audit.Cursor, limit int)
 		"request": search.RequestID,
 		"person":  spelling.Search(search.Person), "addresses": spelling.Spellings(search.Person),
 		"application": search.Application, "actions": audit.ActionsOf(search.Kind), "client": search.Client,
-		"user": search.User, "action": search.Action, "reason": search.Reason, "since": search.Since, "until": search.Until}
+		"user": search.User, "action": search.Action, "reason": search.Reason,
+		"since": search.Since, "until": search.Until}
 }
 
 // EventsOfWorkspace reads the audit log of a workspace backwards from a cursor.

@@ -169,7 +169,8 @@ func TestPage_ShowsEveryOperation(t *testing.T) {
 		path := PagePath + "/" + anchor(fmt.Sprint(o.List("tags")[0]))
 		_, rest, found := strings.Cut(pages[path], `<article aria-labelledby="`+id+`-title">`)
 		article, _, _ := strings.Cut(rest, "</article>")
-		if !found || !strings.Contains(article, ` id="`+id+`"`) || !strings.Contains(article, "<code>"+o.Path+"</code>") ||
+		if !found || !strings.Contains(article, ` id="`+id+`"`) ||
+			!strings.Contains(article, "<code>"+o.Path+"</code>") ||
 			!strings.Contains(article, html.EscapeString(o.Text("summary"))) {
 			t.Errorf("%s %s is not on its page", o.Method, o.Path)
 			continue

@@ -2,10 +2,10 @@
 // browsers get at other paths.
 //
 // The first page of the documentation has the introduction and a list of all operations; each group of operations has a
-// page, on which they unfold. All are built at the first request for one of them and are the same for every caller. The
-// pages work without their script, which adds a search, copy buttons and requests with a token that the user pastes, and
-// leads from an address such as /v1/docs#listProgrammes to the page of the operation. The script stores the token in
-// sessionStorage and sends it only to this API. The pages' Content-Security-Policy allows no other host.
+// page, on which they unfold. All are built at the first request for one of them and are the same for every caller.
+// The pages work without their script, which adds a search, copy buttons and requests with a token that the user
+// pastes, and leads from an address such as /v1/docs#listProgrammes to the page of the operation. The script stores the
+// token in sessionStorage and sends it only to this API. The pages' Content-Security-Policy allows no other host.
 package apidoc
 
 import (

@@ -48,8 +48,8 @@ func TestTools_CallsOfRefusedBatchCount(t *testing.T) {
 	want := []string{"whoami", "get_programme", "list_forms", "whoami", "list_programmes"}
 	messages := make([]string, len(want))
 	for i, name := range want {
-		messages[i] = `{"jsonrpc":"2.0","id":"` + uuid.NewString() + `","method":"tools/call","params":{"name":"` + name +
-			`","arguments":{}}}`
+		messages[i] = `{"jsonrpc":"2.0","id":"` + uuid.NewString() + `","method":"tools/call",` +
+			`"params":{"name":"` + name + `","arguments":{}}}`
 	}
 	request := httptest.NewRequest("POST", Path, strings.NewReader("["+strings.Join(messages, ",")+"]"))
 	request.Header.Set("Content-Type", "application/json")
