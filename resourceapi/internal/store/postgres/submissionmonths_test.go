@@ -122,6 +122,12 @@ func TestSubmissionMonths_TokenIsUsedOnceAtTurnOfMonth(t *testing.T) {
 	if inserted.Load() != 1 || refused.Load() != 7 {
 		t.Errorf("%d submissions were inserted with a token, %d refused", inserted.Load(), refused.Load())
 	}
+	// On the first day, too, a batch in which a token comes twice stores one of them.
+	token = uuid.New()
+	w.Exec(`insert into resource.submissions (id, tenant_id, form_id, token_id, answers, consents, trapped, created_at)
+		select gen_random_uuid(), $1, $2, $3, '{}', '[]', false, $4::timestamptz + n * interval '1 microsecond'
+		from generate_series(1, 2) n on conflict do nothing`, workspaceID, form, token, month(time.Now(), 0))
+	w.Wants(1, "select count(*) from resource.submissions where token_id = $1", token)
 }
 
 // A list and its pages have the submissions of all months in order, whatever the limit and the filter.
