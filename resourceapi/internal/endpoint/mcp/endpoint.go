@@ -445,13 +445,3 @@ func (b *batch) answer(ctx context.Context, caller gate.Caller) (answers, error)
 	}
 	return given, nil
 }
-
-func lengthOf(result *sdk.CallToolResult) int {
-	length := 0
-	for _, part := range result.Content {
-		if text, ok := part.(*sdk.TextContent); ok {
-			length += len(text.Text)
-		}
-	}
-	return length
-}

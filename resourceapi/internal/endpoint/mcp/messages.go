@@ -305,6 +305,16 @@ func failed(message string) result {
 	return result{CallToolResult: &sdk.CallToolResult{IsError: true, Content: content}}
 }
 
+func lengthOf(result *sdk.CallToolResult) int {
+	length := 0
+	for _, part := range result.Content {
+		if text, ok := part.(*sdk.TextContent); ok {
+			length += len(text.Text)
+		}
+	}
+	return length
+}
+
 // succeeded returns a result as structured content, as text for clients that read only text, and with the notice that
 // it is data, which is for assistants and not for users. User-written text must have gone through plainText. records is
 // the number of records in value.
